@@ -58,7 +58,7 @@ class Mark:
 
     @classmethod
     def behind(cls, text: str) -> Self:
-        """Return the place right behind this beginning of a text."""
+        """Return the place directly after this beginning of a text."""
         lines = LINE_BREAK.split(text)
         return cls(len(lines), len(lines[-1]) + 1)
 

@@ -38,7 +38,7 @@ RECEIVED, BYTES_OUT = "received", "bytes_out"
 
 @dataclass(frozen=True, slots=True)
 class Meanings:
-    """How to read the counters of one kind. Status, metrics and traces do, so that a new counter shows everywhere.
+    """The meaning of one kind's counters for status, metrics and traces, so that a new counter appears in all of them.
 
     Attributes:
         sent: the counter of messages that were passed on to the target, each once.
@@ -104,7 +104,7 @@ class RuleKind(ABC, Generic[RuleT]):
 
     @abstractmethod
     def moves(self, rule: RuleT, landscape: Landscape, version: str) -> Iterator[Move]:
-        """How messages move through a rule.
+        """Yield the moves of messages through a rule.
 
         Raises:
             TransformError: the rule's own check would refuse it.

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """How a case ended for a subject of test."""
+    """The outcome of a case on a test subject."""
 
     PASS = "pass"
     FAIL = "fail"

@@ -231,7 +231,7 @@ class RawClient:
         return answer
 
     async def flush(self) -> None:
-        """Wait until the server has taken all that was written, and all that it had for us is here."""
+        """Wait until the server has handled everything written, and everything that it had sent has arrived."""
         pong: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pongs.append(pong)
         self._write(b"PING\r\n")
@@ -275,7 +275,7 @@ class RawClient:
             self.info = json.loads(line[5:])
 
     async def _message(self, line: bytes) -> None:
-        # Counted from the right: a subject of an old server may hold spaces.
+        # Counted from the right, because a subject of an old server may contain spaces.
         verb, sizes = (b"HMSG ", 2) if line.startswith(b"HMSG") else (b"MSG ", 1)
         address, *lengths = line[len(verb) : -2].rsplit(b" ", sizes)
         total, head = int(lengths[-1]), int(lengths[0]) if sizes == 2 else 0

@@ -86,7 +86,7 @@ def obstacle(case: Case) -> str | None:
     for config in case.configs:
         for key, text in _texts(config):
             if key == "src" and text in ("", ">"):
-                continue  # everything that the case's own stream holds
+                continue  # everything in the case's own stream
             if text and (_FIRST_TOKEN.search(text) or not _LITERAL.match(text)):
                 return f"'{text}' cannot be moved to a subject of its own"
     for subject in case.listen:

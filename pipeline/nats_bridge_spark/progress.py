@@ -162,7 +162,7 @@ class _Screen(threading.Thread):
         self._writing = threading.RLock()
         self._over = False
         self._wake = threading.Event()
-        self._open = False  # whether the cursor is behind a line that will be written again
+        self._open = False  # whether the cursor is after a line that will be overwritten
 
     def run(self) -> None:
         """Until the end: look, or cancel."""

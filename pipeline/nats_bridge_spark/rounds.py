@@ -89,7 +89,7 @@ class Sender(Protocol):
     """The owner of the messages."""
 
     async def look(self, standing: Standing, in_flight: Sequence[RowBundle]) -> None:
-        """Begin a round: find the messages in flight that the stream holds.
+        """Begin a round: find the messages in flight that the stream has.
 
         Args:
             standing: the stream's state.
@@ -101,7 +101,7 @@ class Sender(Protocol):
         """
 
     def left(self, messages: RowBundle) -> RowBundle:
-        """Return the messages in flight that the stream did not hold then."""
+        """Return the messages in flight that the stream did not have then."""
 
     async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
         """Decide about a message that the stream refuses: return to continue, or raise to end the task."""
@@ -211,7 +211,7 @@ class Rounds:
         while True:
             publisher = self._present
             await publisher.settled()
-            # Writes by others arrive before the answer: then everything is asked for again.
+            # Writes by others arrive before the answer; then everything is requested again.
             await self._connection.flush()
             self._forget_stored()
             await self._recovered()

@@ -52,7 +52,7 @@ def spark_session(name: str, *, master: str | None = None, settings: Mapping[str
             what Spark allows.
 
     Raises:
-        SparkMissingError: PySpark, pyarrow or Java is not there, or cannot be used.
+        SparkMissingError: PySpark, pyarrow or Java is missing, or cannot be used.
     """
     return _session(name, master, dict(settings or {}), None)
 
@@ -70,7 +70,7 @@ def job_session(
     logging sends it.
 
     Raises:
-        SparkMissingError: PySpark, pyarrow or Java is not there, or cannot be used.
+        SparkMissingError: PySpark, pyarrow or Java is missing, or cannot be used.
         PipelineError: any error inside the block, in one or two lines (`failures.failure`).
         JobStoppedError: SIGINT or SIGTERM came.
     """
@@ -111,7 +111,7 @@ def require_libraries() -> None:
     """Check that the packages of the jobs are installed, before a job imports them.
 
     Raises:
-        SparkMissingError: PySpark or pyarrow is not there.
+        SparkMissingError: PySpark or pyarrow is missing.
     """
     try:
         import pyarrow  # noqa: F401

@@ -1,6 +1,6 @@
 """A transform applied to an Arrow array of subjects: by the engine's own function, once for each distinct subject.
 
-Histories hold the same subjects again and again, so few of an array's subjects are distinct.
+Histories repeat the same subjects, so few of an array's subjects are distinct.
 """
 
 from __future__ import annotations

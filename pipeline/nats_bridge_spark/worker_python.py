@@ -1,4 +1,4 @@
-"""Which Python runs Spark's workers."""
+"""Chooses the Python of Spark's workers."""
 
 from __future__ import annotations
 

@@ -23,13 +23,13 @@ from nats_transforms import header_block
 from nats_transforms.sourcing import Sourcing
 
 HEADER: Final = b"Nats-Msg-Id"
-"""The header that holds the id."""
+"""The header with the id."""
 
 LINE_START: Final = HEADER + b": bridge-"
 """The start of the header line of every copy's id; a publisher's may begin like it."""
 
 IN_BLOCK: Final = b"\n" + LINE_START
-"""`LINE_START` as it is searched in a header block, behind the line before."""
+"""`LINE_START` as searched in a header block, after the previous line."""
 
 _LINE: Final = LINE_START + b"%b-%b-%b"
 _VALUE_AT: Final = len(HEADER) + 2

@@ -75,7 +75,7 @@ class Dialect:
     partition_zero_is_safe: bool = _since((2, 12, 0))
     # A source without wildcards: the destination is not parsed and is used verbatim, braces included.
     literal_source_copies_destination: bool = _since((2, 9, 0), until=((2, 10, 0),))
-    # A source with `>` but no `*` takes no function at all, not even with index 0.
+    # A source with `>` but no `*` allows no function at all, not even with index 0.
     rest_source_refuses_functions: bool = _since((2, 10, 0), until=((2, 12, 0),))
     # An empty destination means that there is no transform; before, it is an error.
     empty_destination_is_no_transform: bool = _since((2, 10, 0))
@@ -236,7 +236,7 @@ class Dialect:
 FEATURES: Mapping[str, Feature] = MappingProxyType(
     {flag.name: flag.metadata[_FEATURE] for flag in fields(Dialect) if _FEATURE in flag.metadata}
 )
-"""When each flag of `Dialect` holds, by its name."""
+"""The versions of each flag of `Dialect`, by its name."""
 
 _VERSION = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6})(?:[-+][0-9A-Za-z.+-]+)?)?", re.ASCII)
 

@@ -140,8 +140,7 @@ class Republish:
 def lines_form(
     stream: bytes, dialect: Dialect, *, headers_only: bool, time: bytes = b"%b", absent: bytes = b"%.0b"
 ) -> bytes:
-    """Return the lines that the server appends to a stored block, with the empty line behind them, as a format of
-    bytes.
+    """Return the lines that the server appends to a stored block, with the empty line after them, as a bytes format.
 
     It takes five values: subject, sequence, time stamp, last sequence, and size of the payload. `absent` stands for
     each line that the dialect or the rule does not have: it takes the value and results in no bytes. With `b""`, the

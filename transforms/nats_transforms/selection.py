@@ -26,7 +26,7 @@ class HeaderCondition:
         object.__setattr__(self, "_line", b"\n%b:" % self.name)
 
     def holds(self, block: bytes) -> bool:
-        """Return whether it holds for a message with this header block."""
+        """Return whether the condition is true for a message with this header block."""
         return self._line in block and read(block, self.name) == self.value
 
 

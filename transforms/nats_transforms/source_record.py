@@ -98,7 +98,7 @@ class SourceRecord:
         return SEPARATOR.join(fields)
 
     def is_of(self, source: bytes, filters: tuple[bytes, ...], destinations: tuple[bytes, ...]) -> bool:
-        """Return whether a server takes this record for one of the entry with these texts.
+        """Return whether a server attributes this record to the entry with these texts.
 
         The oldest forms, which name no filters, belong to every entry of their stream (2.10 to 2.15).
         """

@@ -31,7 +31,7 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
 
     Raises:
         ConfigError: a rule of that name does not exist.
-        ServerUnreachableError, CredentialsError, ApiError: the server cannot be asked.
+        ServerUnreachableError, CredentialsError, ApiError: a server does not answer.
     """
     chosen = [settings.rule_named(name) for name in rules] or list(settings.rules)
     leases = settings.leadership

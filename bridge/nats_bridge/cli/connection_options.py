@@ -30,7 +30,7 @@ def connection_options(command: _Command) -> _Command:
 
 
 def members_of(server: str) -> dict[str, Any]:
-    """Return the connection that `--server` names without a configuration, as one holds it.
+    """Return the connection that `--server` names without a configuration, in a configuration's form.
 
     A value with a colon is one or more URLs, separated by commas; the environment variable `NATS_CREDS` may name a
     credentials file for them, as for `nats`. Any other value is the name of a `nats` context.

@@ -1,4 +1,4 @@
-"""`nats-bridge run`; logs the reason where it does not start."""
+"""`nats-bridge run`, which logs the reason if it does not start."""
 
 from __future__ import annotations
 

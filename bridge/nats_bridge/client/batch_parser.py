@@ -1,8 +1,8 @@
 """Cuts reads into raw messages, in batches: stands in for nats-py's parser.
 
 Theory of operation. nats-py builds an object and a dict of headers for every message. The dict loses duplicates, order
-and spacing, and the objects cost most of the time. Here a read is cut into plain tuples of bytes, and everything that
-one read holds for one subscription is delivered as one list. A read with messages for a hundred rules becomes a hundred
+and spacing, and the objects cost most of the time. Here a read is cut into plain tuples of bytes, and all messages of
+one read for one subscription are delivered as one list. A read with messages for a hundred rules becomes a hundred
 batches, not one whenever the subscription changes.
 
 A message that is not complete stays unread, and its first line gives the number of bytes it needs. Later reads are
@@ -249,7 +249,7 @@ class BatchParser:
             data: read, and joined.
             epoch: of the connection.
             position: the start of the first message.
-            behind: how much of the read is in `data`.
+            behind: the position in the read at which `data` ends.
         """
         # Reads are searched, not reply subjects: most have none, and this costs nothing for each message.
         self._has_at = self._has_at or b"@" in data

@@ -44,7 +44,7 @@ class FailedAttempts:
         server: its address.
         reason: why the last one failed.
         at: when that was.
-        count: how many.
+        count: the number of attempts.
     """
 
     server: str
@@ -337,7 +337,7 @@ async def open_connection(
     Raises:
         ServerUnreachableError: none of the servers answers.
         CredentialsError: a server refuses the credentials.
-        ConfigError: TLS is asked for and the server offers none.
+        ConfigError: TLS is required and the server does not offer it.
     """
     options = dict(options)
     longest_wait, api_prefix = options.pop("reconnect_max_wait", LONGEST_WAIT), options.pop("api_prefix", OWN_API)

@@ -27,8 +27,8 @@ async def open_connections(
     Args:
         settings: the configuration.
         names: the names.
-        patiently: those that no server takes continue to try, unless servers refuse every one of them: then its
-            credentials or its TLS are wrong.
+        patiently: keep trying connections that no server accepts, unless servers refuse all of them, which means wrong
+            credentials or TLS.
 
     Raises:
         ServerUnreachableError, CredentialsError, ConfigError: as `open_connection` and `connect_options` raise them.
@@ -61,8 +61,7 @@ def _refuse_all_refused(opened: Iterable[Connection]) -> None:
 
 
 async def reopened(settings: Settings, name: str) -> Connection:
-    """Return a connection in the place of one that its server ended permanently, which continues to try if no server
-    takes it.
+    """Return a new connection for one that its server ended permanently. It keeps trying if no server accepts it.
 
     Raises:
         ConfigError: as `connect_options`.

@@ -48,7 +48,7 @@ def release_name(stream: str, name: str) -> None:
 
 
 def unique(name: str) -> str:
-    """Return the name with random letters behind it."""
+    """Return the name with random letters appended."""
     return f"{name}~{secrets.token_hex(4)}"
 
 

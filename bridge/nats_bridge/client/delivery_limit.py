@@ -1,4 +1,4 @@
-"""Limits how many messages a server may send ahead on a connection, after it was closed as a slow consumer.
+"""Limits the messages that a server may send ahead on a connection, after it was closed as a slow consumer.
 
 If more than `max_pending` bytes wait for a connection, the server ends it without an error (2.9 to 2.15). Flow control
 of push consumers does not prevent that, because its window begins with 2 MiB regardless of `max_pending`. After such an

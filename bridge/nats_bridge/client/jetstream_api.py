@@ -94,7 +94,7 @@ class JetStreamApi:
 
     Attributes:
         prefix: the prefix of each request.
-        delivery_limit: how many messages the connection's consumers may send ahead.
+        delivery_limit: the number of messages that the connection's consumers may send ahead.
     """
 
     def __init__(
@@ -382,7 +382,7 @@ class JetStreamApi:
     async def create_ephemeral(self, stream: str, config: Json, purpose: Purpose, prefix: str = "") -> Json:
         """Create an ephemeral consumer. Its name, which the answer contains, begins with the prefix."""
         known = take_name(stream, self._client_name, purpose, prefix)
-        # A server takes two consumers with the same configuration for one.
+        # A server treats two consumers with the same configuration as one.
         config = {"description": f"nats-bridge {purpose} {self.client.new_inbox()}", **config}
         if server_dialect(self.client.reported_version).knows_consumer_actions:
             try:

@@ -69,7 +69,7 @@ class KnownStream:
 
     Attributes:
         created: its creation time, as `STREAM.INFO` reports it.
-        messages: some that it holds or held.
+        messages: some messages that it has or had.
     """
 
     created: str
@@ -99,7 +99,7 @@ class KnownStream:
             info: its `STREAM.INFO`.
 
         Raises:
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         if info["created"] == self.created:
             return "same"
@@ -121,7 +121,7 @@ def judge(known: tuple[MessageStamp, ...], held: Mapping[int, int], bounds: Boun
 
     Args:
         known: messages of the stream that was seen before.
-        held: of their sequences, those that hold a message now, and its time.
+        held: the existing messages among these sequences, with their times.
         bounds: the bounds of the stream now.
     """
     if any(held.get(message.sequence) == message.time_ns or message == bounds.last for message in known):

@@ -27,7 +27,7 @@ _RETRYING: Final = AsyncRetrying()
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When something that failed is tried again.
+    """The pauses between attempts after a failure.
 
     Attributes:
         wait: the pauses in seconds, by the number of failures; also for tenacity's `AsyncRetrying`.
@@ -51,7 +51,7 @@ def _in_turn(*pauses: float, chance: float = 0.0) -> RetryPolicy:
     return RetryPolicy(wait_chain(*(wait_random((1 - chance) * pause, pause) for pause in pauses)))
 
 
-# When something is tried again:
+# Pauses between attempts:
 
 NOT_NOTICED: Final = RetryPolicy(wait_fixed(0.05))
 """The server has not noticed yet that a subscription or a connection ended."""
@@ -80,10 +80,10 @@ SERVER_AWAY: Final = _in_turn(0.25, 0.5, 1.0, 2.0, 5.0)
 RULE_FAILED: Final = _in_turn(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, chance=0.2)
 """A rule failed. The random part keeps many sidecars from starting at the same time."""
 
-# How often something is checked, in seconds:
+# Intervals of repeated checks, in seconds:
 
 FOUR_A_SECOND: Final = 0.25
-"""Whether something that holds up work is still there."""
+"""Whether an obstacle still exists."""
 
 EVERY_SECOND: Final = 1.0
 """A state of the process or of a stream that nothing reports."""
@@ -97,7 +97,7 @@ HEARTBEAT: Final = 2.0
 SILENT_BEATS: Final = 3
 """Heartbeats without a message, after which a reading consumer counts as lost, or as finished."""
 
-# How long something may take, in seconds:
+# Time limits, in seconds:
 
 ANSWER: Final = 5.0
 """A server's answer to a request, and a stream's to a publication."""

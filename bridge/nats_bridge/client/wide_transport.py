@@ -61,7 +61,7 @@ class _WholeReads(asyncio.StreamReader):
         self._events = loop
 
     async def read(self, n: int = -1) -> bytes:
-        # The buffer holds bytes that came while no reader waited, or before whole lines had been read.
+        # The buffer has bytes that came while no reader waited, or before complete lines had been read.
         if self._buffer or self.at_eof() or self.exception() is not None:  # type: ignore[attr-defined]
             return await super().read(n)
         self._next = self._events.create_future()

@@ -61,7 +61,7 @@ class BatchSubscription:
 
 
 class ClearTextError(errors.Error):
-    """TLS was asked for and the server does not offer it."""
+    """TLS is required and the server does not offer it."""
 
     def __str__(self) -> str:
         return "the server offers no TLS"

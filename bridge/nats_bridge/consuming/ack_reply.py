@@ -1,11 +1,11 @@
-"""The reply subject of a delivered message, which holds its sequences in the stream and the consumer."""
+"""Parses the reply subject of a delivered message, which contains its sequences in the stream and the consumer."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 ACK = b"$JS.ACK."
-"""How the reply subjects of deliveries begin."""
+"""Prefix of the reply subjects of deliveries."""
 
 
 class AckReply(NamedTuple):

@@ -54,7 +54,7 @@ class AcknowledgingReader(Reader):
 
     @property
     def stream_position(self) -> StreamPosition:
-        """Its position, from this consumer: another one would add interest, and a work queue takes no second one."""
+        """The position, from this consumer. Another one would add interest, and a work queue allows no second one."""
         return replace(super().stream_position, direct=True)
 
     def acknowledge(self, upto: int) -> int:

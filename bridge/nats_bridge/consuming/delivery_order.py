@@ -1,6 +1,6 @@
-"""Which delivery follows which, without I/O: the sequences of one reader.
+"""Tracks the order of deliveries of one reader by their sequences, without I/O.
 
-Theory of operation. The reply subject of each delivery holds two numbers: the sequence of the message in the stream,
+Theory of operation. The reply subject of each delivery contains two numbers: the sequence of the message in the stream,
 and the number of the delivery at its consumer. A stream has gaps, because messages are removed and filters select. The
 numbers of deliveries have none. So a delivery that does not have the next number shows that others are missing, and a
 stream sequence that was read before shows a repeated message. A heartbeat names the last delivery that was sent: it
@@ -42,7 +42,7 @@ class Unproven:
 
     Attributes:
         after: the stream sequence up to which it was unchanged.
-        messages: how many were delivered.
+        messages: the number of delivered messages.
         jumped: the number of missing sequences that no filter explains: they were removed, or filtered out by that
             client.
     """
@@ -97,7 +97,7 @@ class DeliveryOrder:
         sent: the last delivery known to be sent, of a batch that is being sorted or read again.
         gap_after: the sequence before missing ones, if nothing was delivered since; None if none are missing.
         last_reply: the reply subject of the last message delivered; empty after `resume`.
-        messages: how many were delivered.
+        messages: the number of delivered messages.
         jumped: the number of missing sequences that no filter explains.
         unproven: the counts of both when the consumer was last known to be unchanged.
     """
@@ -252,7 +252,7 @@ class DeliveryOrder:
             missing: the range.
             start: `handled` before it was read.
             first: `next` before it was read.
-            recovered: how many messages were delivered of it.
+            recovered: the number of messages in it that were delivered.
         """
         upto, following = missing
         self._counters.recovered += recovered
@@ -287,7 +287,7 @@ class DeliveryOrder:
             messages, jumped: the counts up to it.
 
         Returns:
-            How many sequences had been removed since the last proof.
+            The number of sequences removed since the last proof.
         """
         removed = jumped - self.unproven.jumped
         self.unproven = Unproven(upto, messages, jumped)

@@ -1,7 +1,7 @@
 """Tracks the lag of a rule: the number of messages that its stream still holds for it.
 
 Theory of operation. Each delivery contains the number of pending messages, so usually nothing has to be polled. A rule
-may get no deliveries: because there are no messages, because its target is down or full, because its consumer was
+may get no deliveries because there are no messages, because its target is down or full, because its consumer was
 deleted, or because it has just taken over from another replica. Then it polls the server every few seconds: its
 consumer, which is exact, or the stream if no consumer exists. A lag that cannot be requested is unknown, never zero.
 
@@ -88,7 +88,7 @@ async def waiting_after(api: JetStreamApi, at: StreamPosition) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A rule's position, and the first message that its stream holds.
+    """A rule's position, and the first message in its stream.
 
     Attributes:
         at: when, in seconds.
@@ -104,7 +104,7 @@ class Edge:
 
     @property
     def headroom(self) -> int:
-        """How many sequences can still be removed before the rule's next message."""
+        """The number of sequences that can still be removed before the rule's next message."""
         return max(self.handled + 1 - self.first, 0)
 
 
@@ -121,7 +121,7 @@ def time_left(before: Edge, now: Edge) -> float | None:
 
 
 def pause_after(pause: float, *, idle: bool) -> float:
-    """Seconds until the server is asked again.
+    """Return the seconds until the next request.
 
     Args:
         pause: how long the last pause was.
@@ -211,7 +211,7 @@ class LagWatch:
             except NotPermittedError:
                 self._permitted = False  # the connection has logged it already
             except BridgeError:
-                pass  # asked again soon
+                pass  # request again soon
         if backlog.batches != before:
             return  # a delivery since then is newer
         if observed is None:

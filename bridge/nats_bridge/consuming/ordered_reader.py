@@ -269,7 +269,7 @@ class OrderedReader(Reader):
             self._log.warning("reader.unbound", consumer=consumer.name)
             await self._listen_again()
         if not consumer.is_within_limit:
-            if self.plan.position == "none":  # the limit of the connection has changed since it was asked for
+            if self.plan.position == "none":  # the connection's limit has changed since it was read
                 return False
             await consumer.keep_limit(info)
         self._order.next = min(self._order.next, int(info["delivered"]["consumer_seq"]) + 1)
@@ -423,7 +423,7 @@ async def held_until(replay: Replay, sequence: int, time_ns: int, last: int) -> 
         last: the stream's last sequence.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server does not answer.
     """
     if last >= sequence:
         message = await replay.api.stored_message(replay.stream, sequence) if time_ns else None

@@ -1,7 +1,7 @@
 """Reads one stream through a consumer: deliveries arrive, queue, and reach the sink in order.
 
 Theory of operation. The consumer (`rule_consumer`) is a push consumer with flow control and heartbeats. Two cores
-without I/O decide. `reader_life` says whether an item that arrives is delivered at once or joins the queue.
+without I/O decide. `reader_life` decides whether an item that arrives is delivered at once or joins the queue.
 `delivery_order` decides whether a batch is the next one, and which messages are missing if not. This module does the
 I/O: it subscribes, delivers, requests and acknowledges. If a batch is the next one, it reaches the sink in one call
 (the hot path).
@@ -236,7 +236,8 @@ class Reader(ABC):
         """Stop and leave the consumer as it is: another replica may read through it by now.
 
         Returns:
-            How many messages the server is known to have sent, and were not delivered to the sink.
+            Return the number of messages that the server is known to have sent, but that were not delivered to the
+            sink.
         """
         await self._halt()
         if self._life.state == "opening":  # the consumer's numbers are not known yet
@@ -484,7 +485,7 @@ class Reader(ABC):
 
     async def _is_edited(self) -> bool:
         """Return whether another client is known to have changed the consumer."""
-        with contextlib.suppress(ApiError):  # asked again at the next heartbeat
+        with contextlib.suppress(ApiError):  # requested again at the next heartbeat
             await self._info()
         return self._check_due.is_set()
 
@@ -497,8 +498,8 @@ class Reader(ABC):
     def may_acknowledge(self) -> bool:
         """Whether stream and consumer are known to be the ones that messages were read from.
 
-        After a lost connection they are not, until a check: the server may have lost the end of the stream. An
-        acknowledgement of a message that it has lost would hold for the next message with that sequence.
+        After a lost connection they are not known until a check, because the server may have lost the end of the
+        stream. An acknowledgement of a lost message would apply to the next message with that sequence.
         """
         return self._life.state != "checking" and not self._life.uncertain
 

@@ -34,7 +34,7 @@ _PASSING: Final[Json] = {"inactive_threshold": 5_000_000_000, "mem_storage": Tru
 
 
 def push_config(inbox: str, filters: Sequence[str], *, headers_only: bool) -> Json:
-    """Return the configuration that all consumers that deliver to us share: push, flow control, heartbeats."""
+    """Return the common configuration of consumers that deliver to an inbox: push, flow control, heartbeats."""
     config: Json = {
         "deliver_subject": inbox,
         "replay_policy": "instant",
@@ -48,7 +48,7 @@ def push_config(inbox: str, filters: Sequence[str], *, headers_only: bool) -> Js
 def ephemeral_config(
     inbox: str, *, filters: Sequence[str], headers_only: bool, direct: bool, limit: int | None = None
 ) -> Json:
-    """Return the configuration of an ephemeral consumer that delivers to us.
+    """Return the configuration of an ephemeral consumer that delivers to an inbox.
 
     Acknowledgements are used only to limit the messages sent ahead; direct consumers do not support them.
     """
@@ -63,7 +63,7 @@ def ephemeral_config(
 
 
 def name_prefix(config: Json) -> str:
-    """How the name of an ephemeral consumer must begin, so that its advisories are known."""
+    """Return the prefix for the name of an ephemeral consumer, by which its advisories are recognised."""
     return LIMITED if config["ack_policy"] == "all" else ""
 
 
@@ -174,7 +174,7 @@ class Replay:
         try:
             created = await self.api.create_ephemeral(self.stream, config | policy, purpose, name_prefix(config))
             name = created["name"]
-            # Nothing pending may also mean that everything is in flight to us.
+            # None pending may also mean that all are in flight.
             if not created.get("num_pending") and not created["delivered"]["consumer_seq"] and arrived.empty():
                 return
             seen = quiet = 0

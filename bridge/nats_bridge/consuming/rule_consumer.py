@@ -156,7 +156,7 @@ class ConsumerPlan:
         description: the rest of its description.
         direct: use a consumer that work-queue and interest streams do not count as one of theirs.
         work_queue: whether the stream is a work queue.
-        max_pending: of `acknowledged`, how many messages may be without an acknowledgement.
+        max_pending: with `acknowledged`, the limit of unacknowledged messages.
     """
 
     stream: str
@@ -217,7 +217,7 @@ class RuleConsumer:
         if self.plan.position == "sent" or self.plan.direct:
             return None  # the position of one is the last sent message; the other has no acknowledgements
         if self.plan.position == "none" and "%" in self.plan.stream:
-            return None  # servers may not take acknowledgements
+            return None  # servers may not accept acknowledgements
         return self._api.delivery_limit.messages
 
     async def position(self, *, otherwise: int | None = None) -> int | None:

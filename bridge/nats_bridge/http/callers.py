@@ -1,5 +1,4 @@
-"""Which HTTP requests are allowed to read, and which to change something: protection from web pages in a user's
-browser.
+"""Decides which HTTP requests may read or change something, to protect against web pages in a user's browser.
 
 A page of a foreign site can make a browser send requests to this listener. It cannot read the answers, because they
 allow no other origins, unless its site's name suddenly resolves to this listener's address ("DNS rebinding"). The

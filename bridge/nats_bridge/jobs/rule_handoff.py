@@ -24,7 +24,7 @@ async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
 
     Raises:
         ConfigError: the rule or the source does not exist.
-        BridgeError: a server cannot be reached or asked, a stream does not exist, or the update was refused.
+        BridgeError: a server cannot be reached or does not answer, a stream does not exist, or the update was refused.
     """
     rule = settings.rule_named(name)
     kind = kind_of(rule)

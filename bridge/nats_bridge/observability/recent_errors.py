@@ -13,7 +13,7 @@ from typing import Any
 _MOST = 20  # lines per rule
 _WORTH = {"warning", "error", "critical", "exception"}
 _REASONS = ("reason", "server_says", "meaning", "error")
-"""The fields that hold the reason, the best one first."""
+"""The fields with the reason, in order of preference."""
 
 _lines: dict[str, deque[dict[str, str]]] = {}
 

@@ -36,7 +36,7 @@ class InFlight(NamedTuple):
     """The messages of a rule in flight: received, but neither confirmed nor dropped.
 
     Attributes:
-        messages: how many.
+        messages: the number of messages.
         oldest_ns: the time when the oldest was stored, nanoseconds since 1970; 0 if none is in flight or it is unknown.
     """
 
@@ -51,7 +51,7 @@ def nothing_in_flight() -> InFlight:
 
 @dataclass(slots=True)
 class Backlog:
-    """The messages that one stream still holds for a rule, by the newest delivery or a later answer of the server.
+    """The messages of one stream that wait for a rule, by the newest delivery or a later answer of the server.
 
     Attributes:
         messages: the number of waiting messages; None if unknown.
@@ -71,10 +71,10 @@ class Backlog:
         return max(now_ns - self.since_ns, 0) / 1e9 if self.messages else 0.0
 
     def asked(self, messages: int, oldest_ns: int, asked_ns: int) -> None:
-        """Set the server's answer: how many messages wait.
+        """Set the server's answer: the number of waiting messages.
 
         Args:
-            messages: how many.
+            messages: the number of messages.
             oldest_ns: the time when the oldest of them was stored, nanoseconds since 1970; 0 if unknown.
             asked_ns: when the request was sent, in the same way.
         """
@@ -162,7 +162,7 @@ class RuleMetrics:
         """Return a consumer's batch was taken.
 
         Returns:
-            When its oldest message was stored, nanoseconds since 1970.
+            The time at which its oldest message was stored, nanoseconds since 1970.
         """
         self.bytes_in += sum([len(block) + len(payload) for _, _, block, payload in batch])
         backlog.batches += 1
@@ -183,7 +183,7 @@ class RuleMetrics:
         self.progress_ns = time.time_ns()
         self._progressed = time.monotonic()
 
-    # -- asked for ---------------------------------------------------------------------------------------------------
+    # -- requested ---------------------------------------------------------------------------------------------------
 
     def totals(self) -> dict[str, int]:
         """Return all counts by name, summed over all runs; they never fall."""
@@ -314,7 +314,7 @@ def _quantiles(before: Sequence[int], after: Sequence[int]) -> dict[str, float] 
 
 
 def _time_and_pending(reply: bytes) -> tuple[int, int]:
-    """When a delivered message was stored (nanoseconds), and how many follow it, from its reply subject."""
+    """Return the time in nanoseconds when a delivered message was stored, and the number that follow it."""
     if reply.count(b".") == 8:
         _, stored, pending = reply.rsplit(b".", 2)
         return int(stored), int(pending)

@@ -22,7 +22,7 @@ class RuleContext:
 
     Attributes:
         sidecar: the sidecar's name.
-        dialect: the dialect asked for, or `native`.
+        dialect: the configured dialect, or `native`.
         failed: called with the run when it cannot continue.
         term: the term in which this sidecar leads the rule.
         metrics: the rule's metrics, which outlive a run.

@@ -22,7 +22,7 @@ class KnownSubjects(Generic[_Known]):
     Args:
         find: returns the facts about a subject that is not cached.
         kept: whether it is the same each time, and need not be found again.
-        most: how many bytes the entries of a generation may take.
+        most: the size limit for the entries of a generation.
 
     Attributes:
         young: the young generation; always the same dict, so that a loop can use it directly.

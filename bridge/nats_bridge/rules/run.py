@@ -212,7 +212,7 @@ class RuleRun(ABC):
 
     @property
     def has_work(self) -> bool:
-        """Whether it holds messages that it received and has not published, or that are not confirmed."""
+        """Whether it has received messages that are not published or not confirmed yet."""
         return False
 
     @abstractmethod

@@ -217,7 +217,7 @@ class RuleSupervisor:
 
     @property
     def has_work(self) -> bool:
-        """Whether it holds messages that it received and has not published, or that are not confirmed."""
+        """Whether it has received messages that are not published or not confirmed yet."""
         return self._open_run is not None and self._open_run.run.has_work
 
     @property

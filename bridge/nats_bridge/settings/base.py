@@ -121,13 +121,13 @@ DurableName = Annotated[str, AfterValidator(_durable_name)]
 """A part of a durable consumer's name."""
 
 StreamName = Annotated[str, AfterValidator(_stream_name)]
-"""A name the server takes for a stream."""
+"""A name that the server accepts for a stream."""
 
 StreamPattern = Annotated[str, AfterValidator(_stream_pattern)]
 """The name of a stream, with `*` for any characters."""
 
 BucketName = Annotated[str, AfterValidator(_bucket_name)]
-"""A name that clients take for a key-value bucket."""
+"""A name that clients accept for a key-value bucket."""
 
 Subject: TypeAlias = str
 """A subject, possibly with wildcards; the checks validate it."""

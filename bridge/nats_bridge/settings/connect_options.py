@@ -132,7 +132,7 @@ def _of_context(name: str, environ: Mapping[str, str]) -> dict[str, Any]:
     user = str(content["user"]) if content.get("user") else user
     password = str(content["password"]) if content.get("password") else password
     token = str(content["token"]) if content.get("token") else None
-    if user and password is None:  # a URL with one name only holds a token
+    if user and password is None:  # a URL with only one name contains a token
         user, token = None, token or user
     options: dict[str, Any] = {"servers": list(servers)}
     try:
@@ -183,7 +183,7 @@ def _refuse_unsupported(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _without_secrets(path: Path, urls: str) -> tuple[tuple[str, ...], str | None, str | None]:
-    """Return the servers of a context's `url`, and the user and password its URLs hold."""
+    """Return the servers of a context's `url`, and the user and password in its URLs."""
     servers: list[str] = []
     users: set[tuple[str | None, str | None]] = set()
     for url in (part.strip() for part in urls.split(",")):

@@ -27,7 +27,7 @@ def check_server_url(url: str, *, secrets_allowed: bool = False) -> str | None:
 
     Args:
         url: a server's URL; the scheme and the port may be left out, as in nats-py.
-        secrets_allowed: whether a user and password in the URL are fine (native contexts hold them that way).
+        secrets_allowed: whether the URL may contain a user and password (as in native contexts).
     """
     if not url.strip():
         return f"a server's URL is empty; {_EXAMPLE}"
@@ -70,7 +70,7 @@ PATH_FIELDS = frozenset({"creds", "nkey_seed_file", "token_file", "password_file
 
 
 def _listed(value: Any) -> Any:
-    """A single text is taken as nats' own tools take it: servers with commas between them."""
+    """A single string is parsed like in nats' own tools: servers with commas between them."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",")]
     return value

@@ -81,7 +81,7 @@ class OneStreamRule(Rule):
 
         @property
         def source_connection(self) -> str:
-            """The connection that holds it."""
+            """The connection of the stream."""
             ...
 
     @property

@@ -163,7 +163,7 @@ def _seed_in(content: bytes) -> bytes | None:
 
 
 def _creds_in(content: bytes) -> tuple[bytes, bytes] | None:
-    """Return the user's JWT and seed in a credentials file, None if it does not hold both."""
+    """Return the user's JWT and seed in a credentials file; None unless it has both."""
     parts: dict[bytes, bytes] = {}
     lines = iter(content.splitlines())
     for line in lines:

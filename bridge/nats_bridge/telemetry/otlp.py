@@ -36,7 +36,7 @@ def resource_of(sidecar: str, version: str) -> Resource:
 def collector_session() -> requests.Session | None:
     """Return a session for an exporter; None if the environment names a credential provider, which makes its own.
 
-    A collector on this machine is never asked through a proxy of the environment.
+    A collector on this machine is never reached through a proxy of the environment.
     """
     for name in os.environ:
         if name.startswith("OTEL_PYTHON_EXPORTER_OTLP_HTTP_") and name.endswith("CREDENTIAL_PROVIDER"):

@@ -31,10 +31,10 @@ def export(folder: Path) -> int:
         folder: the folder to write.
 
     Returns:
-        How many cases there are.
+        The number of cases.
 
     Raises:
-        OSError: the folder holds something, or cannot be written.
+        OSError: the folder is not empty, or cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):

@@ -45,7 +45,7 @@ class RunPlan:
         libraries: commands that speak the library protocol.
         bridge_dialect: the dialect that the bridge must follow; `native` for that of its server.
         patterns: ids of cases; empty for every case.
-        cases: a folder with case files of one's own, played as well.
+        cases: a folder with more case files to run.
     """
 
     versions: tuple[str, ...]

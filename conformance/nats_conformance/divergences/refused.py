@@ -1,4 +1,4 @@
-"""Rules that servers take and the bridge refuses."""
+"""Divergences of rules that servers accept and the bridge refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_UPDATED: Final = 10069
 
 
 def _refused_with(*words: str) -> Normaliser:
-    """Return a rule that servers take and the bridge refuses, saying one of these words."""
+    """Ignore a rule that servers accept and the bridge refuses with one of these words."""
 
     def normalise(pair: Pair) -> Pair:
         if pair.expectation.refusal is None and any(word in text for text in pair.refusals for word in words):

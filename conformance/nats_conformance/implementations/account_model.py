@@ -1,12 +1,12 @@
 """Models an account with streams: runs a case's steps with the answers of an engine.
 
-Theory of operation: a message is published to subscribers and to the stream that takes its subject. The stream
+Theory of operation: a message is published to subscribers and to the stream that stores its subject. The stream
 transforms, checks and stores it, and republishes it, which is a publication like any other. That is how a message goes
 from stream to stream. After every step all copying streams are brought up to their sources, in the order of their
 entries, until nothing more is to be copied. Nothing here waits, and the clock is the model's, so the same case gives
 the same bytes each time.
 
-Worked example: stream A takes `a.>` and republishes it to `seen.>`, stream B takes `seen.>`, and stream C sources A
+Worked example: stream A stores `a.>` and republishes it to `seen.>`, stream B stores `seen.>`, and stream C sources A
 with the transform `a.*` to `c.$1`. The case publishes `a.1`, and listens on `>`.
 
 ```text

@@ -106,7 +106,7 @@ class PlannedRule:
 
 @dataclass(frozen=True, slots=True)
 class BridgePlan:
-    """How a case is played.
+    """The plan for running a case on the bridge.
 
     Attributes:
         case: the case.
@@ -114,7 +114,7 @@ class BridgePlan:
         accounts: of the streams, by name.
         subjects: the reshaped streams' subjects here, by name.
         rules: all of them, those that are replaced before the sidecar starts included.
-        begin: how many steps come before the sidecar starts.
+        begin: the number of steps before the sidecar starts.
         native: the native subjects of streams in separate accounts.
     """
 
@@ -128,7 +128,7 @@ class BridgePlan:
 
     @property
     def size(self) -> int:
-        """How many accounts it needs."""
+        """The number of accounts it needs."""
         return max(self.accounts.values(), default=0) + 1
 
     @property
@@ -166,7 +166,7 @@ class BridgePlan:
 
 
 def plan(case: Case, dialect: Dialect, server: Dialect) -> BridgePlan:
-    """How a case is played by the bridge of a dialect in front of a server.
+    """Return the plan for a case on a bridge with this dialect, connected to a server.
 
     Raises:
         CannotPlay: it is about nothing that the bridge does.
@@ -330,7 +330,7 @@ class _Draft:
             token for pattern in self._copied(config) if (token := tokens(pattern)[0]) not in (ANY, REST)
         )
         if any(tokens(pattern)[0] in (ANY, REST) for pattern in self._copied(config)):
-            # A stream that takes everything would take requests to the server: those that are spoken of will do.
+            # A stream for everything would store requests to the server, so list only the mentioned subjects.
             stored = [each.subject for each in (self._expectation.stored or {}).get(name, ())]
             published = [step.message.subject for step in self._case.steps if isinstance(step, Publish)]
             firsts |= dict.fromkeys(tokens(subject)[0] for subject in (*stored, *published))

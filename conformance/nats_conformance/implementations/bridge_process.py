@@ -141,7 +141,7 @@ class RunningSidecar:
 
         Raises:
             SidecarEndedError: it ended before.
-            SubjectError: it never holds.
+            SubjectError: the condition never becomes true.
         """
         rules: dict[str, Any] = {}
         try:

@@ -286,8 +286,7 @@ class BridgeStage:
         return found
 
     async def _delivered(self, account: int, stream: str, consumer: Mapping[str, Any]) -> tuple[int, int]:
-        """Return the sequence of the last message that a consumer has delivered, and how many are pending, or 1 for
-        some.
+        """Return a consumer's last delivered sequence, and the number of pending messages, or 1 for some.
 
         Some servers (2.10) also count later messages that are deleted or filtered out. A new message may not be counted
         as pending yet, because servers notify consumers after they answer the publisher. So the newest message of the

@@ -45,7 +45,7 @@ class Clock:
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not an error
-    """The stream refuses a message: holds the server's answer to the publisher."""
+    """The stream refuses a message; contains the server's answer to the publisher."""
 
     def __init__(self, err_code: int, description: str) -> None:
         super().__init__(description)

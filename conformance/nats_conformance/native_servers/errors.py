@@ -54,7 +54,7 @@ class ServerStartError(ServersError):
 
 
 class PortTakenError(ServerStartError):
-    """Another process holds the port a server was to listen on."""
+    """Another process uses the port a server was to listen on."""
 
     code = "port_taken"
     retriable = True

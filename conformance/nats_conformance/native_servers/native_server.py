@@ -140,7 +140,7 @@ class NativeServer(Lifetime):
 
     @property
     def died(self) -> bool:
-        """Whether the server ended without being asked to."""
+        """Whether the server ended by itself."""
         return self._process is not None and self._process.poll() is not None
 
     def death(self) -> ServerStartError:
@@ -159,8 +159,8 @@ class NativeServer(Lifetime):
     def start(self) -> Self:
         """Start and wait until ready.
 
-        Raises ServerStartError with the last log lines when the server ends first, PortTakenError when the
-        port is one that the caller chose and another process holds.
+        Raises ServerStartError with the last log lines when the server ends first, PortTakenError when the port is one
+        that the caller chose and another process uses.
         """
         if self.running:
             raise ServersError(f"server {self.name} is running already")
@@ -248,7 +248,7 @@ class NativeServer(Lifetime):
             log.seek(logged_before)
             said = b""
             while True:
-                ended = self._process.poll() is not None  # asked before reading, to read its last words too
+                ended = self._process.poll() is not None  # checked before reading, to read its last output as well
                 said += log.read()
                 if _READY in said and not ended:
                     return

@@ -1,4 +1,4 @@
-"""One HTML page that holds everything it needs: matrix, filters, and a view of every cell.
+"""Renders a self-contained HTML page: matrix, filters, and a view of every cell.
 
 The page is built from the files in `page`; its script renders `page_data`.
 """

@@ -61,7 +61,7 @@ class Judged:
         return None if cell is None else cell.verdict.outcome
 
     def counts(self, label: str | None = None) -> dict[str, int]:
-        """How often each outcome was met, by the outcomes' names: on one subject of test, or on all of them."""
+        """Return the number of cases by outcome: on one test subject, or on all of them."""
         found = Counter(
             cell.verdict.outcome.value for (_, of), cell in self.cells.items() if label is None or of == label
         )
@@ -69,7 +69,7 @@ class Judged:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the history reaches its end, nothing that was asked for is missing, and all of it could be judged.
+        """Whether the history reaches its end, nothing requested is missing, and all of it could be judged.
 
         A run that skipped every case proves nothing, so it is not complete either.
         """

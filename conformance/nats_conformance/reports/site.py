@@ -39,7 +39,7 @@ class _Run:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it was asked for all cases."""
+        """Whether the run included all cases."""
         return not self.report["run"].get("selection") and self.report["run"].get("level", "observed") == "observed"
 
     @property

@@ -112,7 +112,7 @@ class Account:
         return await self.stored(name)
 
     async def emptied(self, name: str) -> bool:
-        """Wait until a stream holds nothing."""
+        """Wait until a stream is empty."""
 
         async def empty() -> bool | None:
             return (await self.state(name))["messages"] == 0 or None

@@ -129,7 +129,7 @@ async def partition_of_a_literal_mapping(laboratory: Laboratory) -> Mapping[str,
 
 @scenario
 async def functions_that_mappings_know(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Which functions the configuration of a mapping may use: another does not let the server start."""
+    """Try functions in the configuration of a mapping: with an unsupported one, the server does not start."""
     functions = ("wildcard(1)", "split(1,-)", "left(1,2)", "right(1,2)", "random(3)", "nonsense(1)")
     return {each: await laboratory.starts(f'mappings: {{"m.*": "x.{{{{{each}}}}}"}}') for each in functions}
 

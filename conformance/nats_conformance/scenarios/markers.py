@@ -23,7 +23,7 @@ _MARKED: Mapping[str, Json] = {
 
 
 async def _marker(account: Account, stream: str) -> Stored:
-    """Return the marker of a stream that holds nothing else."""
+    """Return the marker of a stream that contains nothing else."""
 
     async def found() -> Stored | None:
         stored = await account.stored(stream)

@@ -1,4 +1,4 @@
-"""Which scenarios there are, by the names that the catalogue uses."""
+"""Registers scenarios by the names in the catalogue."""
 
 from __future__ import annotations
 

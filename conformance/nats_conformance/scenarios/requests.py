@@ -1,4 +1,4 @@
-"""How servers handle requests: their INFO, and unknown members."""
+"""Scenarios for requests: the server's INFO, and unknown members."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ from nats_conformance.scenarios.texts import payloads_of, subjects_of
 from nats_conformance.scenarios.waiting import first_that
 
 _MIRRORS = 4
-"""How many mirrors must not stall until mirrors count as not stalling."""
+"""Number of mirrors that must not stall until mirrors count as not stalling."""
 _ROUNDS = 2
-"""How often the same start has to be requested again until copying counts as stalled."""
+"""Number of repeated requests for the same start until copying counts as stalled."""
 
 
 def starts_asked_for(requests: Collected, source: str) -> list[int]:
@@ -35,7 +35,7 @@ def starts_asked_for(requests: Collected, source: str) -> list[int]:
 
 
 async def copied_or_stalled(account: Account, requests: Collected, source: str) -> bool:
-    """Wait until the last message of stream T is "3", or its source was asked again and again for the same one.
+    """Wait until the last message of stream T is "3", or its server repeatedly requests the same one.
 
     Returns whether it stalled.
     """

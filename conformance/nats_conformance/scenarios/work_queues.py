@@ -20,7 +20,7 @@ async def _consume(account: Account, stream: str, **config: Json) -> None:
 
 @scenario
 async def consumer_of_a_sourced_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Which consumers a work queue shows that another stream sources."""
+    """See which consumers a work queue reports when another stream sources it."""
     account = await laboratory.account()
     await account.create("Q", subjects=["in.*"], retention="workqueue")
     await account.publish_all("in.a", ["1"])

@@ -31,7 +31,7 @@ async def fenced(settings: Settings, rule: Rule, sources: Sequence[tuple[Connect
     Args:
         settings: the configuration.
         rule: one of its rules.
-        sources: the streams that are read, each with the connection that holds it.
+        sources: the streams to read, each with its connection.
 
     Raises:
         PipelineError: another replica has the lease.
@@ -99,7 +99,7 @@ async def refuse_running(connection: Connection, stream: str, owner: str, rule: 
 
     Raises:
         PipelineError: there is one.
-        ApiError: the server cannot be asked.
+        ApiError: the server does not answer.
     """
     consumer = await copying_consumer(connection, stream, owner)
     deadline = asyncio.get_running_loop().time() + TAKEOVER

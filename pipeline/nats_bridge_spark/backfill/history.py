@@ -54,7 +54,7 @@ class LiveHistory:
     subjects: tuple[str, ...] = ()
 
     async def after(self, sequence: int) -> Batches:
-        """Return the messages behind a sequence, in order.
+        """Return the messages after a sequence, in order.
 
         Raises:
             PipelineError: the stream was recreated, or no server answers for long.
@@ -96,7 +96,7 @@ class CapturedHistory:
     last: int
 
     async def after(self, sequence: int) -> Batches:
-        """Return the messages behind a sequence, in order.
+        """Return the messages after a sequence, in order.
 
         Raises:
             PipelineError: a file cannot be read.

@@ -47,7 +47,7 @@ class HistoryCopy:
         patience: seconds for which a server may be down, or the target full, before the copy ends.
         counters: the counters of the copy.
         held: the source's sequence up to which the target has confirmed everything.
-        read: how many messages were read.
+        read: the number of messages that were read.
         handed: the sequence of the last one.
     """
 

@@ -132,7 +132,7 @@ async def entry_copy(
 
 
 def _require_held(capture: Capture, source: Json, plan: EntryPlan, first: int, place: str) -> None:
-    """Refuse a capture of another stream, and one that lacks messages that the live stream holds."""
+    """Refuse a capture of another stream, and one that lacks messages of the live stream."""
     stream, created, held_from = plan.source.name, source["created"], int(source["state"]["first_seq"])
     if capture.stream != stream:
         raise OptionError(f"{place}: is of stream '{capture.stream}', and the rule reads '{stream}'")

@@ -38,7 +38,7 @@ def capture(spark: SparkSession | None, wanted: CaptureRequest, progress: Progre
         progress: from `nats_bridge_spark.progress.watched`; a continuous capture ends when its `stopping` is set.
 
     Raises:
-        OptionError: the directory holds something else, or another capture.
+        OptionError: the directory has other contents, or another capture.
         DataLostError: messages were removed that were not captured, or the stream was recreated.
         PipelineError: no such stream, no server, another process writes to the directory.
         Exception: Spark's error for a failed job.

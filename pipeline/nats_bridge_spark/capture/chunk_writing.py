@@ -30,7 +30,7 @@ class WrittenChunk:
     """The result of writing a chunk so far.
 
     Attributes:
-        messages: how many.
+        messages: the number of messages.
         first: the first sequence written; None without any.
         last: the last one.
     """

@@ -41,7 +41,7 @@ class Chunk:
     Attributes:
         first: the first sequence of the range.
         last: the last one.
-        messages: how many messages the range held.
+        messages: the number of messages in the range.
     """
 
     first: int
@@ -75,7 +75,7 @@ class Capture:
 
     @property
     def created(self) -> str:
-        """When the stream was created, as its server reported it first."""
+        """The creation time of the stream that its server reported first."""
         return self.extent.created
 
     @property
@@ -95,7 +95,7 @@ class Capture:
 
     @property
     def covered(self) -> int:
-        """The sequence behind the newest chunk or gap."""
+        """The sequence after the newest chunk or gap."""
         ends = [self.begin - 1, *(last for _, last in self.extent.gaps), *(chunk.last for chunk in self.chunks[-1:])]
         return max(ends) + 1
 
@@ -176,7 +176,7 @@ class CaptureFolder:
         place: the directory.
 
     Raises:
-        OptionError: the directory holds something else.
+        OptionError: the directory has other contents.
         PipelineError: it cannot be read, or something else has changed it.
     """
 
@@ -264,10 +264,10 @@ class CaptureFolder:
 
 
 def require_free(place: Place) -> None:
-    """Refuse a directory that holds anything but the remains of a capture that had just begun.
+    """Refuse a directory with other contents than the remains of a capture that had just begun.
 
     Raises:
-        OptionError: the directory holds something else.
+        OptionError: the directory has other contents.
     """
     for name in place.names():
         if name == "_capture.json":

@@ -59,7 +59,7 @@ class CaptureExtent:
         subjects: the filters of the capture; none for all messages.
         begin: the first sequence.
         seen: messages that identify the stream if its creation time changes.
-        covered: the sequence behind the newest chunk or gap when this was written.
+        covered: the sequence after the newest chunk or gap when this was written.
         next: the capture resumes at least here, because there are no wanted messages from `covered` to here.
         gaps: ranges (first, last) of messages that were removed before they were captured, and that the user allows
             to be missing.
@@ -91,7 +91,7 @@ class SavedStream:
         config: the configuration, as its server reports it.
         consumers: the durable ones; None if the user may not list them.
         server: the version of that server.
-        saved: when it was asked, RFC 3339.
+        saved: the time of the requests, RFC 3339.
         extent: the extent of the capture; None if only the configuration was saved.
     """
 

@@ -9,7 +9,7 @@ from nats_bridge.settings import Connection
 from nats_bridge_spark.errors import OptionError
 
 CHUNK: Final = 4_000_000
-"""Messages in a chunk, unless another number is asked for."""
+"""Default number of messages in a chunk."""
 
 INTERVAL: Final = 60.0
 """Seconds between two rounds of a continuous capture."""
@@ -70,10 +70,10 @@ class CaptureResult:
         directory: of the capture.
         messages: captured by this run.
         size: bytes of the files that it wrote.
-        files: how many.
+        files: the number of files.
         first: the first captured sequence; None if there were no new messages.
         last: the last one.
-        held: how many messages the capture holds now.
+        held: the number of messages in the capture.
         next: the sequence at which the next run resumes.
         gaps: the ranges that are missing in the capture.
         removed: sequences after the earlier runs that the stream no longer had, because a limit or a client had removed

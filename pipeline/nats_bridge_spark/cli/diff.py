@@ -1,4 +1,4 @@
-"""`nats-bridge diff`: do two histories hold the same messages?"""
+"""`nats-bridge diff`: compares the messages of two histories."""
 
 from __future__ import annotations
 

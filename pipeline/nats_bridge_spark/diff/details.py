@@ -92,7 +92,7 @@ def overview_of(findings: Rows, most: int) -> Overview:
 
     Args:
         findings: with the columns `FINDINGS`.
-        most: how many to keep of each kind.
+        most: the number of examples to keep of each kind.
 
     Returns:
         How many there are of each kind, in the order of `KINDS`; of each kind and header, the most frequent ones; and

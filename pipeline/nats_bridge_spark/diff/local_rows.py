@@ -95,7 +95,7 @@ class LocalRows:
         return self.alike(self.selected(*columns).table().group_by(list(keys)).aggregate(list(values)))
 
     def together(self, keys: Sequence[str], order: Sequence[SortKey]) -> Self:
-        """In parts that memory holds, unless one key has more rows than that."""
+        """In parts that fit into memory, unless one key has more rows."""
         kept = self.kept()
         batches = list(kept._batches())
         parts = sum(batch.nbytes for batch in batches) // _AT_ONCE + 1

@@ -1,4 +1,4 @@
-"""Which messages are out of order: the common messages of both sides, whose relative order differs.
+"""Finds messages out of order: common messages of both sides, whose relative order differs.
 
 Definition: take the messages that both sides have, in the order of the left. A message is out of order if it is not in
 a longest subsequence whose sequences on the right increase; these are the fewest that would have to be moved. Messages
@@ -8,7 +8,7 @@ Theory of operation. The messages of a group are read in the order of the left, 
 sequence on the right comes before them. Usually there are none, and all are in order. Otherwise the overtaken and the
 overtaking messages are extracted. A message that is neither is in order with every other one, so it is in every longest
 subsequence. The extracted messages are usually few, and are processed in one place. If there are more than `MOST`, each
-overtaken message is counted instead, and the report says so.
+overtaken message is counted instead, and the report mentions it.
 """
 
 from __future__ import annotations

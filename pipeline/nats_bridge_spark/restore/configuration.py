@@ -145,7 +145,7 @@ def unsupported(restored: Json, server_version: str) -> tuple[tuple[str, ...], s
     """
     destination = str((restored.get("republish") or {}).get("dest", ""))
     if destination.startswith("$JS.") or is_reserved(destination.encode()):
-        # Servers take it. Who had it in the captured account may not be allowed to command the server here.
+        # Servers accept it. A user of the captured account may not be allowed to command the server here.
         return (), f"it republishes to '{destination}', where each message is a command to the server (republish)"
     version = server_dialect(server_version)
     try:

@@ -29,7 +29,7 @@ async def purge_orphans(api: JetStreamApi, stream: str, subjects: Collection[str
         subjects: the subjects of the open stream; without those of an object store, nothing is done.
 
     Returns:
-        How many chunks.
+        The number of chunks.
 
     Raises:
         ApiError: the server refuses, or does not answer.
@@ -47,7 +47,7 @@ async def purge_orphans(api: JetStreamApi, stream: str, subjects: Collection[str
 
 
 def _buckets(subjects: Collection[str]) -> Iterator[str]:
-    """How the subjects of each bucket begin."""
+    """Yield the prefix of the subjects of each bucket."""
     for subject in subjects:
         prefix = subject.removesuffix(f"{_CHUNKS}>")
         if prefix != subject and prefix.startswith(_OBJECTS) and f"{prefix}{_DESCRIPTIONS}>" in subjects:

@@ -40,7 +40,7 @@ class RestoreRequest:
         selection: the transforms that change subjects; None without any.
         without: members of configurations to leave out.
         consumers: how durable consumers are restored.
-        hold: leave the streams closed, for a later run that continues.
+        hold: whether to leave the streams closed, for a later run that continues.
         patience: seconds for which the server may be down, or refuse to store.
 
     Raises:

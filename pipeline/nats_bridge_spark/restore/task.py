@@ -59,7 +59,7 @@ CHECKED: Final = 2 * LEAST
 """Sequences at the end of the stream that are compared with the capture before it continues: more than in flight."""
 
 _FILLERS: Final = 1 << 19
-"""Fillers that the stream holds at most, before they are purged."""
+"""Maximum number of fillers in the stream before they are purged."""
 
 _PIECE: Final = 1024
 """Fillers that are published together at most."""
@@ -133,7 +133,7 @@ class StreamRestore:
 
         Raises:
             RowError: the stream does not take a message.
-            DataLostError: it holds something else than the capture, or was recreated.
+            DataLostError: the stream differs from the capture, or was recreated.
             UnreachableError: the server is away for longer than the patience allows.
             PipelineError: another process has changed it.
         """
@@ -160,7 +160,7 @@ class StreamRestore:
                 ) from None
 
     def count(self, rows: _Selected, after: int) -> None:
-        """Count rows behind a sequence, each once."""
+        """Count rows after a sequence, each once."""
         after = max(after, self._counted)
         new = len(rows.messages.behind(after))
         self.counts["restored"] += new
@@ -178,7 +178,7 @@ class _Round:
         self._stream = work.stream
         self._probe = probe_of(work.stream)
         self._limit = connection.client.max_payload
-        self._fillers = 0  # that the stream may hold
+        self._fillers = 0  # that the stream may contain
         self._is_random = work.sourcing is not None and any(part.is_random for part in work.sourcing.transforms)
         self._refused: set[bytes] = set()  # destinations on which nothing can be published
         self._destination = lru_cache(_SUBJECTS)(self._new_destination)
@@ -291,7 +291,7 @@ class _Round:
         sourcing = self._work.sourcing
         destination = subject if sourcing is None else sourcing.destination(subject)
         code = None if destination is None else unpublishable(destination)
-        # A stream of advisories takes its own ones back.
+        # A stream of advisories receives its own ones.
         if destination and code is not None and (code, destination[:10]) != ("reserved", b"$JS.EVENT."):
             self._refused.add(destination)
         return destination

@@ -26,7 +26,7 @@ Invariants:
 * `build` returns the messages of a batch or raises. Nothing of a batch with a wrong row is sent, and the error names
   the row.
 * A message's name is its row's number plus one, in the order of the rows.
-* A row is left out only if the stream holds it, or is known to have held it.
+* A row is left out only if the stream has it, or is known to have had it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class BundleBuilder:
         layout: the meaning of the columns.
         place: the task, and the prefix of its ids.
         target: the stream that receives.
-        max_payload: bytes that the server takes in one message, headers included.
+        max_payload: the maximum bytes of a message on the server, including headers.
         check_subjects: whether subjects must be the stream's.
     """
 

@@ -71,7 +71,7 @@ class EarlierAttempts:
             last: its last sequence.
 
         Raises:
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         plan, task = self.plan, self.task
         if task.attempt:
@@ -95,7 +95,7 @@ class EarlierAttempts:
 
         Raises:
             PipelineError: that cannot be seen (see `settle`).
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         plan, api, ids = self.plan, self.connection.api, self.plan.layout.brings_ids
         read = read_back if plan.streaming else read_range
@@ -108,7 +108,7 @@ class EarlierAttempts:
         """Return the first sequence at which an earlier attempt can have stored a row.
 
         Raises:
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         first = max(int(info["state"]["first_seq"]), 1)
         if self.plan.after is not None:

@@ -16,7 +16,7 @@ _PATIENCE: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How to write.
+    """The options of a write.
 
     Attributes:
         connection: the connection of the stream.

@@ -40,7 +40,7 @@ class WrittenPartition(WriterCommitMessage):
     """The result of a task, as it is reported to the driver.
 
     Attributes:
-        rows: how many rows it had.
+        rows: the number of rows.
         already: the rows that the stream already had, from an earlier attempt or under their own ids.
         interruptions: the number of times that it had to read which rows were stored.
     """
@@ -75,7 +75,7 @@ class PartitionWrite:
 
     @property
     def waits(self) -> bool:
-        """Whether the stream takes nothing at the moment, so that the task waits for room in it."""
+        """Whether the stream stores nothing at the moment, so the task waits for room in it."""
         return self._rounds is not None and self._rounds.waits
 
     async def add(self, batch: pa.RecordBatch) -> None:
@@ -234,7 +234,7 @@ class PartitionWrite:
 
 
 def _step(batch: pa.RecordBatch, most_unconfirmed: int) -> int:
-    """How many rows of a batch become messages together."""
+    """Return the number of rows of a batch that become messages together."""
     return rows_together(batch, min(_PIECE, most_unconfirmed // 8))
 
 

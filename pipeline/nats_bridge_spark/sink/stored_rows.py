@@ -1,4 +1,4 @@
-"""Reads from the target which rows of a write it holds, headers only.
+"""Reads which rows of a write the target has, headers only.
 
 Message ids alone would let a row be stored twice once the stream has forgotten them (its `duplicate_window`). But
 stored messages keep their ids, so rows of an earlier attempt can be found as long as they exist.
@@ -34,7 +34,7 @@ class StoredRows:
     Attributes:
         ids: other ids, of all messages in the range; empty if rows have none.
         partitions: all partitions of the same write and batch with stored rows.
-        found: how many rows of the task.
+        found: the number of the task's rows.
         removes: whether the stream's limits remove messages. Then a missing row before an existing one was stored and
             removed. If it were stored again, it would follow later ones, as the newest of its subject.
     """
@@ -101,7 +101,7 @@ async def read_range(api: JetStreamApi, info: Json, first: int, last: int, place
         ids: whether to remember other ids.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server does not answer.
     """
     found = StoredRows(removes=removes_messages(info))
     await _add_range(found, api, info, first, last, place, ids=ids)
@@ -129,12 +129,12 @@ async def settle(
         info: the target's `STREAM.INFO`.
         last: a sequence.
         place: which task's rows.
-        ids: whether rows bring ids. Which of those are the task's is unknown: any new one counts.
+        ids: whether rows have ids. It is unknown which of those are the task's, so any new one counts.
         patience: seconds, after which ids that still come are taken for others'.
 
     Raises:
         PipelineError: that cannot be seen, and the target does not remember ids for long enough.
-        ApiError: the server cannot be asked.
+        ApiError: the server does not answer.
     """
     stream, now = str(info["config"]["name"]), asyncio.get_running_loop().time
     begun = now()
@@ -182,7 +182,7 @@ async def read_back(api: JetStreamApi, info: Json, first: int, last: int, place:
     their batch; if all rows have one, the whole range is read. The arguments are those of `read_range`.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server does not answer.
     """
     found = StoredRows(removes=removes_messages(info))
     replay = _replay(api, info)

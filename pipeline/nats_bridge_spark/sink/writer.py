@@ -37,10 +37,10 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     Args:
         options: the data source's.
         schema: of the rows.
-        overwrite: whether Spark was asked to overwrite.
+        overwrite: whether Spark requested to overwrite.
 
     Raises:
-        PipelineError: (marked) something is wrong with options or columns, or the stream is not there.
+        PipelineError: (marked) options or columns are wrong, or the stream does not exist.
     """
     with marking():
         return JetStreamWriter(asyncio.run(_planned(options, schema, overwrite)))

@@ -1,11 +1,11 @@
 """Parses the wire's bytes into columns: all messages of one read at once, without a loop.
 
-Theory of operation: a message is a line (`MSG subject sid reply size`, or `HMSG subject sid reply header-size size`),
-as many bytes as the line says, and a line end. Every line of a read that begins like one is a candidate; payloads may
-hold such lines, too. The first candidate is real, since each read is parsed from the end of a message on, and each real
-one says where the next begins: usually all candidates are real, and one comparison shows it. What is real is cut out
-with Arrow's offsets, without a copy for each message. Everything else, a message that is not whole yet included, is
-left to `nats_bridge.client.wire`.
+Theory of operation. A message is a line (`MSG subject sid reply size`, or `HMSG subject sid reply header-size size`),
+the number of bytes in that line, and a line end. Every line of a read that begins like one is a candidate, but payloads
+may contain such lines as well. The first candidate is real, because each read is parsed from the end of a message on,
+and the size in each real one shows where the next begins. Usually all candidates are real, and one comparison proves
+it. Real messages are sliced with Arrow's offsets, without a copy for each message. Everything else, including an
+incomplete message, is left to `nats_bridge.client.wire`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _LEAST: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class FollowedStream:
-    """A stream as it was when its server was asked.
+    """A stream at the time when its server answered.
 
     Attributes:
         connection: the driver's.
@@ -82,7 +82,7 @@ class FollowedStream:
         return max(position.sequence, await Replay(self.connection.api, self.name).before(time))
 
     def _is_earlier(self, time: str) -> bool:
-        """Return whether all that it holds was stored before a time."""
+        """Return whether all of its messages were stored before a time."""
         return datetime.fromisoformat(self.state.last_time) < datetime.fromisoformat(time)
 
     async def holds_any(self, done: int, last: int) -> bool:
@@ -140,7 +140,7 @@ class FollowedStream:
         return replace(self.at(done), start_time=begin.start_time)
 
     async def waiting(self, done: int) -> int:
-        """How many messages it has behind a sequence."""
+        """Return the number of messages after a sequence."""
         if done >= self.state.last:
             return 0
         return (await self._held(done, self.state.last)).total

@@ -1,7 +1,7 @@
-"""Divides a batch read of a stream into ranges of sequences that hold about equally many messages.
+"""Divides a batch read of a stream into ranges of sequences with similar numbers of messages.
 
 The problem: Spark's tasks read ranges of sequences, and the slowest task decides how long the query takes. After
-deletes, or with a filter, ranges of equal length can hold very different numbers of messages.
+deletes, or with a filter, ranges of equal length can contain very different numbers of messages.
 
 The idea: `SequenceCounts` has the number of messages up to some sequences, and `cut` uses it to place each end.
 
@@ -138,11 +138,11 @@ async def cut(
     least: int = 1,
     share: int | None = None,
 ) -> list[SequenceRange]:
-    """Ranges from `first` to `last` that hold about as many messages each.
+    """Ranges from `first` to `last` with similar numbers of messages.
 
     Args:
         connection: a connection.
-        options: what to read, and into how many ranges to cut it.
+        options: the options of the read, and the number of ranges.
         state: of the stream.
         first: the first sequence.
         last: the last sequence, not before the first.

@@ -47,13 +47,13 @@ class _LostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """How to read a stream.
+    """Reads a stream through a pull consumer.
 
     Attributes:
         connection: the connection.
         stream: the stream's name.
         filters: the subjects to read; none for all. Only servers from 2.10 on support more than one.
-        portion: how many messages to ask for at once.
+        portion: the number of messages in a request.
         size: the bytes of a request; a larger message is requested alone.
     """
 
@@ -184,7 +184,7 @@ class Pull:
         self.connection.client.write_raw(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(body), body))
 
     async def _through(self, name: str, seen: int) -> bool:
-        """Return whether an idle consumer has nothing more for us.
+        """Return whether an idle consumer has no more messages to send.
 
         Messages that it counted on may have been deleted.
         """

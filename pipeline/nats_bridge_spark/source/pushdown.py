@@ -43,7 +43,7 @@ _AT_MOST: Final = (LessThan, LessThanOrEqual, *_EQUAL)
 _SLACK_NS: Final = 60 * 10**9
 """A stream's times may go back when another server becomes its leader, by less than this difference between clocks."""
 _LAST_NS: Final = 9_200_000_000 * 10**9
-"""Servers take later times for the past."""
+"""Servers treat later times as past."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -62,7 +62,7 @@ def is_applied(one: Filter) -> bool:
 def passing(
     filters: Iterable[Filter], sequences: npt.NDArray[np.int64], times: npt.NDArray[np.int64], subjects: pa.BinaryArray
 ) -> npt.NDArray[np.bool_]:
-    """Which of some messages pass filters that are applied.
+    """Return a mask of the messages that pass all filters.
 
     Args:
         filters: filters for which `is_applied` is true.

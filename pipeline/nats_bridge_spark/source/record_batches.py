@@ -16,7 +16,7 @@ def record_batch(messages: Arrived, stream: str, schema: pa.Schema, applied: tup
     """Messages of one stream as one batch, in their order, without those that do not pass the filters.
 
     Raises:
-        SchemaError: a subject or header is not UTF-8, and is asked for as text.
+        SchemaError: a subject or header is not UTF-8, and is read as a string.
     """
     sequences, times = messages.numbers()
     if applied:

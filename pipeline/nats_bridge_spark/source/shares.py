@@ -1,4 +1,4 @@
-"""How many tasks run at once, and how a number of ranges or rows is divided among streams."""
+"""Decides how many tasks run at once, and divides a number of ranges or rows among streams."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Args:
             start: the begin of the batch; None from PySpark 4.1, which has no limits either.
-            limit: how many rows it may hold, or must.
+            limit: the maximum or minimum number of rows.
 
         Raises:
             DataLostError: a stream was recreated or deleted, or has removed the next messages.
@@ -124,7 +124,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offset_of(self._ends, self._options)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """How far the streams go, and how many messages the newest batch leaves, for the query's progress."""
+        """Return the ends of the streams, and the number of messages left by the newest batch, for the query's
+        progress."""
         with marking():
             return self._run(self._report())
 
@@ -189,8 +190,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     async def _next(self, begun: dict[str, Position], limit: ReadLimit | None) -> dict[str, Position]:
         """Return the end of the next batch in each stream.
 
-        While nothing waits, Spark asks a hundred times a second. Servers are asked at most twice, but a read of many
-        streams asks once in some seconds about each.
+        While nothing waits, Spark calls this a hundred times a second. Servers receive at most two requests a second,
+        but a read of many streams sends one for each in some seconds.
         """
         if self._upto is None:
             await asyncio.sleep(self._asks_at - time.monotonic())

@@ -25,10 +25,10 @@ class StreamState:
         name: of the stream.
         known: the facts that identify the stream.
         bounds: its first and last message.
-        first: the first sequence that it holds, or will hold if it is empty.
+        first: the first sequence, or the next one if it is empty.
         last: the last sequence that it gave.
         last_time: when the last one was stored (RFC 3339).
-        messages: how many it holds.
+        messages: the number of messages.
         size: bytes of all messages, with the server's additions.
         deleted: sequences between first and last that were removed, in order; None if there are too many to list.
         limits: whether it keeps messages independently of consumers (neither a work queue nor interest).
@@ -50,7 +50,7 @@ class StreamState:
 
     @property
     def created(self) -> str:
-        """When it was created, as the server reports it."""
+        """The creation time, in the server's format."""
         return self.known.created
 
     def is_another_than(self, known: KnownStream) -> bool:

@@ -1,7 +1,7 @@
 """Warns about accepted configurations that do harm or do not have the intended effect.
 
-Each warning has an id that never changes and one sentence. They are about the configuration as the server
-stores it, so they hold for its answers as well.
+Each warning has an id that never changes and one sentence. They are about the configuration as the server stores it, so
+they apply to its answers as well.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _sources(config: Mapping[str, Any], dialect: Dialect) -> Iterator[ConfigWarn
 
 
 def _empty_filters(source: Mapping[str, Any], where: str) -> Iterator[ConfigWarning]:
-    """Transforms without a source, which servers take from 2.11 on (seen on 2.11.17 to 2.15.1)."""
+    """Transforms without a source, which servers accept from 2.11 on (seen on 2.11.17 to 2.15.1)."""
     for position, transform in enumerate(source.get("subject_transforms", ())):
         if not transform["src"]:
             yield ConfigWarning(

@@ -93,7 +93,7 @@ def not_updated(reason: str) -> StreamConfigError:
 
 
 def pedantic(reason: str, *, repeats: bool = False) -> StreamConfigError:
-    """10157: the request asked for pedantic mode, and the server would have changed something.
+    """Return error 10157: the request was pedantic, and the server would have changed something.
 
     `repeats` means that the server's first words appear twice.
     """

@@ -21,7 +21,7 @@ from nats_bridge.settings.problems import did_you_mean
 from nats_transforms.dialect import Dialect
 
 _FILE = re.compile(r"-|.*[./\\].*", re.DOTALL)
-"""Matches the values of `--from` that are files. The name of a stream holds no dot or slash."""
+"""Matches the values of `--from` that are files. Names of streams contain neither dots nor slashes."""
 _MARKS = {"native": ("ok  ", "green"), "rule": ("rule", "cyan"), "neither": ("no  ", "red")}
 
 

@@ -74,7 +74,7 @@ class NativeRule:
     """A rule that provides what a server does not.
 
     Attributes:
-        data: the rule as a configuration holds it.
+        data: the rule in a configuration's form.
         why: sentences on what the server does not provide, and on what the rule requires of the stream.
     """
 

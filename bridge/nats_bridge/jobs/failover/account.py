@@ -24,7 +24,7 @@ class AccountState:
     """The streams of an account with their consumers.
 
     Attributes:
-        taken: when the server was asked, RFC 3339.
+        taken: the time of the requests, RFC 3339.
         streams: each as `STREAM.INFO` gives it, by name.
         consumers: the `CONSUMER.INFO` of each consumer, by the name of the stream.
         silent: streams whose leader did not answer.
@@ -53,7 +53,7 @@ async def read_account(connection: Connection, has_wanted: Callable[[str], bool]
         has_wanted: whether the consumers of a stream are wanted, by its name.
 
     Raises:
-        ApiError: it cannot be asked.
+        ApiError: the server does not answer.
     """
     taken = rfc3339_nano(time.time_ns()).decode()
     listed, silent = await connection.api.streams()

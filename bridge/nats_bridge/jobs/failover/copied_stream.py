@@ -97,7 +97,7 @@ class CopiedStreams:
         """Return all of them, each once, by name.
 
         Raises:
-            ApiError: the target's server cannot be asked.
+            ApiError: the target's server does not answer.
         """
         for rule in self._settings.rules:
             if isinstance(rule, CopyingRule) and rule.target_connection == self._target.name:

@@ -36,7 +36,7 @@ class ConsumerMove:
     Attributes:
         name: the consumer.
         place: its acknowledged position, and the messages it will receive from the target.
-        outstanding: how many messages are delivered and not acknowledged.
+        outstanding: the number of messages that are delivered and not acknowledged.
         begins: the sequence of the target where it continues; 0 if it cannot be moved.
         acknowledged: ranges of acknowledged messages that are not in the target.
         missing: ranges of messages that are not acknowledged, and not in the target.
@@ -87,12 +87,12 @@ class StreamPlan:
     Attributes:
         source, target: the streams.
         by: the rules that copy, or the settings of the target.
-        source_last: the source's last sequence, when its server was asked.
+        source_last: the source's last sequence at the time of the request.
         copied: the highest sequence of the source that is in the target.
         newest_at: the target's sequence of the last copy.
         moves: the consumers.
         ephemeral: consumers that are not durable.
-        unlisted: how many consumers did not answer.
+        unlisted: the number of consumers that did not answer.
         problems: problems of the copy.
         back: how the target's own messages return.
     """
@@ -137,7 +137,7 @@ class FailoverPlan:
     """The plan.
 
     Attributes:
-        taken: when the source's server was asked.
+        taken: the time of the requests to the source's server.
         streams: the copied streams.
         silent: streams of either account whose leader did not answer.
     """
@@ -185,7 +185,7 @@ async def make_plan(
         saved: the state of the source's account, saved before it became unreachable.
 
     Raises:
-        BridgeError: a server cannot be reached or asked.
+        BridgeError: a server cannot be reached, or does not answer.
     """
     async with connected(settings, {target} if saved is not None else {source, target}) as connections:
         at_target = connections[target]
@@ -291,7 +291,8 @@ def _refused(config: Json, moved: MovedFilters, target: Json, version: str) -> l
     name, patterns = target["name"], [each.encode() for each in moved.filters]
     found = []
     if is_reserved((deliver := str(config.get("deliver_subject", ""))).encode()):
-        # Servers before 2.15.3 take it. Who may create it in the source may not be allowed to command the target.
+        # Servers before 2.15.3 accept it. A user who may create it in the source may not be allowed to command the
+        # target.
         found.append(f"it delivers to {deliver}: each message would be a command to the server")
     if not moved.is_any:
         found.append(f"nothing that it reads is copied to {name}")

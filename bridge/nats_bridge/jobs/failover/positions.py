@@ -38,9 +38,9 @@ class TargetPosition:
         delivered: the source's sequence up to which messages were delivered.
         reads: whether the consumer reads a subject of the source.
         selects: whether it will read a subject of the target.
-        again: acknowledged messages that it will receive again, because their copies are behind others.
+        again: acknowledged messages that it will receive again, because their copies follow others.
         redelivered: messages that were delivered, and are not below the floor.
-        ahead: how many messages follow that were not delivered.
+        ahead: the number of undelivered messages that follow.
         foreign: the number of messages it will receive that are not copies of the source.
         acknowledged: acknowledged messages that have not arrived.
         missing: messages above the floor that are not in the target.
@@ -84,7 +84,7 @@ class TargetPosition:
 
     @property
     def has_all_before(self) -> bool:
-        """Whether the target holds a copy from below the floor: else its own limits may have removed some above."""
+        """Whether the target has a copy from below the floor. Otherwise its own limits may have removed some above."""
         return self._before > 0
 
     def see_before(self, at: int, sequence: int, subject: bytes) -> None:
@@ -155,7 +155,7 @@ async def find_places(
         places: the positions of the consumers, which are filled in.
 
     Raises:
-        ApiError: a server cannot be asked.
+        ApiError: a server does not answer.
     """
     copies = await _backwards(copied, target, places)
     arrived = await _forward(copied, target, places, copies)

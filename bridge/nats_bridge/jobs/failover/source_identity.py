@@ -31,10 +31,10 @@ async def identify(copied: CopiedStream, target: Connection, source: JetStreamAp
         source: the API of the source's connection; None if it does not answer.
 
     Returns:
-        Whether the target holds copies of the present source, or none at all.
+        True if the target has copies of the present source, or none at all.
 
     Raises:
-        ApiError: a server cannot be asked.
+        ApiError: a server does not answer.
     """
     if copied.keeps_sequence:
         return not await _holds_another(copied, target.api, source)
@@ -84,7 +84,7 @@ def _by_bounds(copied: CopiedStream, entry: Entry, copies: tuple[StoredCopy, ...
 
 
 async def _holds_another(copied: CopiedStream, target: JetStreamApi, source: JetStreamApi | None) -> bool:
-    """Return whether the newest message that both hold under one sequence is not the same."""
+    """Return whether the newest message that both have under one sequence differs."""
     bounds = Bounds.of(copied.source)
     sequence = int(copied.target["state"]["last_seq"])
     if source is None:

@@ -32,7 +32,7 @@ from nats_bridge.errors import ApiError, RuleRefusedError
 from nats_transforms.header_block import START
 
 JOURNAL: Final = "nats-bridge_redrive"
-"""The stream that holds the records, in the account of the dead letters."""
+"""The stream of the records, in the account of the dead letters."""
 
 
 async def messages_of(replay: Replay, first: int, last: int) -> AsyncIterator[tuple[int, bytes, bytes]]:
@@ -121,7 +121,7 @@ class Journal:
         """Read all records; none if the journal does not exist.
 
         Raises:
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         self.created = await self._first_created()
         newest = await self._api.last_message(JOURNAL, self._subject)
@@ -192,7 +192,7 @@ class Journal:
         Return the window's age in seconds.
 
         Raises:
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
             RuleRefusedError: as for `append`.
         """
         since = self.pending.since_ns or await self._time_of_newest()

@@ -36,7 +36,7 @@ class Letter:
     consumer: str  # the consumer that gave it up; empty for a rejected copy
     reason: str  # in words
     rejected: bool  # whether it is a copy that a rule's target rejected
-    complete: bool  # whether it holds the message itself
+    complete: bool  # whether it contains the message itself
     copy_id: bytes = b""  # of a rejected copy, the id that its rule gave it
 
     @property
@@ -79,7 +79,7 @@ def read_letter(sequence: int, block: bytes) -> Letter | None:
         *(sequence, stream, subject, int(original), value(b"Nats-Time-Stamp"), _text(value(b"Nats-Bridge-Consumer"))),
         why or ("terminated" if kind.endswith(b".terminated") else deliveries),
         rejected=bool(reason),
-        # The sidecar writes the size behind its own lines if it left out the payload.
+        # If the sidecar left out the payload, it writes the size after its own lines.
         complete=b"\r\nNats-Msg-Size:" not in block[block.rfind(b"\nNats-Bridge-") :],
         copy_id=value(b"Nats-Msg-Id") if reason else b"",
     )

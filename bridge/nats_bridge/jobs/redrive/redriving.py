@@ -166,12 +166,12 @@ async def redrive(
         settings: with the connection.
         wanted: what to do.
         stop: set when it should end early, in a state that the next one resumes.
-        report: called with how many letters are put back, of how many.
+        report: called with the number of letters put back, and their total.
 
     Raises:
         StreamMissingError: the stream does not exist.
         RuleRefusedError: another redrive runs, the server refuses permanently, or no record can be stored.
-        BridgeError: a server cannot be reached or asked.
+        BridgeError: a server cannot be reached, or does not answer.
     """
     async with connected(settings, {wanted.connection}) as connections:
         connection = connections[wanted.connection]

@@ -105,7 +105,7 @@ def attached_block(advisory: Advisory, message: StoredMessage, *, timed: bool, h
     Args:
         advisory: the advisory.
         message: the message as it is stored.
-        timed: whether the dialect's republished messages hold the time.
+        timed: whether the dialect's republished messages contain the time.
         headers_only: whether the payload is left out.
     """
     block = message.header_block

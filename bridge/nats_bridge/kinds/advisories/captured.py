@@ -37,7 +37,7 @@ class CapturedAdvisories:
         subjects: which advisories.
         durable: the consumer's name.
         description: the description of the consumer, which `clean` recognises.
-        most: how many at a time.
+        most: the maximum number at a time.
         deliver: called with each batch.
         fence: checked before anything is requested or acknowledged.
     """
@@ -94,7 +94,7 @@ class CapturedAdvisories:
 
     async def _ensure(self) -> None:
         """Recreate the consumer at its acknowledged position, if another client has deleted it."""
-        with contextlib.suppress(ApiError):  # asked again after the next request without an answer
+        with contextlib.suppress(ApiError):  # repeated after the next request without an answer
             await self._create()
             self._lost = False
 

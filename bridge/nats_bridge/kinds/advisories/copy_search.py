@@ -36,7 +36,7 @@ class CopySearch:
         None if no copy is found.
 
         Raises:
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         for stream in self._streams:
             try:

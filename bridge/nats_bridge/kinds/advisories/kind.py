@@ -56,7 +56,7 @@ class AdvisoriesKind(RuleKind[AdvisoriesRule]):
         return advisories_needs(rule, settings, dialect, known)
 
     def moves(self, rule: AdvisoriesRule, landscape: Landscape, version: str) -> Iterator[Move]:
-        """How messages move through a rule."""
+        """Yield the moves of messages through a rule."""
         source, destination = rule.republish.src or ">", rule.republish.dest
         dialect = landscape.dialect(rule.source_connection, version)
         outcome = compiled(source, destination, dialect)

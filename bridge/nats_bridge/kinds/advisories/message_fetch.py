@@ -1,7 +1,8 @@
 """Fetches the message of an advisory from its stream.
 
-The leader is asked (`STREAM.MSG.GET`), because a replica that lags (`DIRECT.GET`) would report an existing message
-as missing. Only a message whose subject is not UTF-8, which the leader's JSON cannot hold, is read from replicas.
+The leader reads the message (`STREAM.MSG.GET`), because a replica that lags behind (`DIRECT.GET`) would report an
+existing message as missing. Only a message whose subject is not UTF-8, which the leader's JSON cannot contain, is read
+from replicas.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _STREAM_TOKEN = 5  # in $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.<stream>.<con
 
 def advisories_needs(rule: AdvisoriesRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
     """Yield the needs of one rule; see `RuleKind.needs`."""
-    leased = settings.leadership is not None  # only who holds the rule's lease listens, without a queue group
+    leased = settings.leadership is not None  # only the holder of the rule's lease listens, without a queue group
     source, target = rule.source_connection, rule.target_connection
     transform = compile_advisories(rule, dialect).transform
     yield write(target, transform.covering.decode(), "publishes", computed=True)

@@ -140,7 +140,7 @@ class AdvisoriesRun(RuleRun):
             await self._captured.stop()
         if self._subscription is not None:
             await self._subscription.unsubscribe()
-            await self._source.flush()  # after the last advisory that the server had for us
+            await self._source.flush()  # after the last advisory that the server had sent
             await self._subscription.release()
         while not failed and (self._waiting or self._window) and self.error is None:
             self._idle.clear()

@@ -84,7 +84,7 @@ class Acknowledging:
         self._reader: AcknowledgingReader | None = None
         self._done = 0  # the sequence of the last message that was handled: sent, or nothing is to be sent of it
         self._gone_until = 0  # up to this sequence, no consumer has held messages for the rule
-        self._gone = 0  # how many of these have not come yet
+        self._gone = 0  # the number of these that are still to come
 
     async def position(self, copies: dict[int, StoredCopy], source_info: Json) -> int:
         """Return the sequence of the source after which the consumer begins.

@@ -23,7 +23,7 @@ class EntryPlan:
         probe: a subject that the target stores, for barriers.
         filters: the filters of the source's consumer; none for everything.
         on_recreated: what to do when the source is a new stream of the same name.
-        sources: how many entries the rule has.
+        sources: the number of the rule's entries.
         keep_sequence: whether copies have the source's sequence numbers.
         filler: the subject for numbers that the source lacks.
         skip: the subject for messages that the target refuses; None to stop at them.
@@ -31,7 +31,7 @@ class EntryPlan:
         durable: the durable consumer that acknowledges the source's messages; empty without acknowledgements.
         former: the position of the rule's former consumers of these subjects; None without any.
         work_queue: whether the source is a work queue.
-        max_pending: how many of its messages may be without an acknowledgement.
+        max_pending: the limit of its unacknowledged messages.
     """
 
     rule: str

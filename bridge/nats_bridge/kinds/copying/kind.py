@@ -59,7 +59,7 @@ class CopyingKind(RuleKind[CopyingRule]):
         return copying_needs(rule, settings, dialect, known)
 
     def moves(self, rule: CopyingRule, landscape: Landscape, version: str) -> Iterator[Move]:
-        """How messages move through a rule. Copies are published: any stream may take them."""
+        """Yield the moves of messages through a rule. Copies are published, so any stream may store them."""
         space, place = landscape.space(rule.target_connection), f"rule '{rule.name}'"
         build = partial(compiled, version=landscape.dialect(rule.target_connection, version))
         for entry in rule.entries:

@@ -102,7 +102,7 @@ class EntryContext:
         stream_position: the position up to which everything is stored, between rounds; None before the first.
         blocked: the stream that does not exist or does not answer, as a phrase; empty for none.
         outlet: the way to the target, which publishers use.
-        twin: whether the target takes source records under another name only.
+        twin: whether the target only accepts source records under another name.
     """
 
     plan: EntryPlan

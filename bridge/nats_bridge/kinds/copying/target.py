@@ -29,7 +29,7 @@ class Target:
         subjects: the subjects that it stores.
         max_message_size: the maximum bytes of header block and payload; None without a limit.
         window_ns: the duplicate window in nanoseconds; 0 without one.
-        record_header: the name under which it takes source records from clients.
+        record_header: the name under which it accepts source records from clients.
         withheld: beginnings of header lines that it would refuse a message for.
         renamed: prefixes of header lines that would make it refuse a message or act on it; copies keep these headers
             under names of the bridge.
@@ -41,7 +41,7 @@ class Target:
             subject decide.
         fed_by_server: whether the server itself stores messages in it that no subscriber receives: native copies,
             delete markers (2.11), messages of schedules (2.12).
-        replicas: how many servers hold it.
+        replicas: the number of servers that have it.
         clock_error_ns: nanoseconds by which the server's clock was ahead of this machine's when the facts were read.
     """
 

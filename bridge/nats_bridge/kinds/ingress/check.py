@@ -69,7 +69,7 @@ def compile_ingress(rule: SubjectTransformRule, dialect: Dialect, inbox_prefix: 
 
 
 async def read_stream(rule: SubjectTransformRule, transform: Transform, connection: Connection) -> IngressTarget:
-    """Check that the stream exists and takes the rule's destination, and that no stream takes its source.
+    """Check that the stream exists and stores the rule's destination, and that no stream stores its source.
 
     Raises:
         StreamMissingError: the stream does not exist.

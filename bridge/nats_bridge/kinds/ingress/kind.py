@@ -57,7 +57,7 @@ class IngressKind(RuleKind[SubjectTransformRule]):
         return ingress_needs(rule, settings, dialect, known)
 
     def moves(self, rule: SubjectTransformRule, landscape: Landscape, version: str) -> Iterator[Move]:
-        """How messages move through a rule."""
+        """Yield the moves of messages through a rule."""
         source, destination = rule.subject_transform.src or ">", rule.subject_transform.dest
         dialect = landscape.dialect(rule.source_connection, version)
         outcome = compiled(source, destination, dialect)

@@ -214,12 +214,12 @@ class IngressRun(RuleRun):
         await self._connection.flush()
 
     async def _unsubscribe(self) -> None:
-        """Let the server send to others, and write all that it had sent to us by then."""
+        """Let the server send to other subscribers, and write all messages that it has already sent."""
         subscription = self._subscription
         if subscription is None:
             return
         await subscription.unsubscribe()
-        await self._connection.flush()  # after the last message that the server had for us
+        await self._connection.flush()  # after the last message that the server had sent
         self._subscription = None
         await subscription.release()
         while self._writer is not None:

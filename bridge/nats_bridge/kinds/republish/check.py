@@ -1,4 +1,4 @@
-"""A republish rule as the engine takes it."""
+"""Compiles a republish rule for the engine."""
 
 from __future__ import annotations
 

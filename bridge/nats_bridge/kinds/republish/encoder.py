@@ -29,14 +29,14 @@ from nats_transforms.subject import matcher
 from nats_transforms.timestamp import rfc3339_nano
 
 _HOT_BYTES = 40 << 20
-"""How much the entries of recent subjects may take."""
+"""Size limit for the entries of recent subjects."""
 _ENTRY_BYTES = 260
 """Size of an entry with its share of the dict, without its subject and destination."""
 _SEARCHED_SUBJECTS = 65_536
 _ENTERS = 16
 """When the dict is full, one in this many messages without an entry creates one."""
 _LOOKS = 8
-"""How many entries are inspected to find one that was not seen lately."""
+"""Number of entries to inspect for one that was not used recently."""
 _NONE = b"0"
 _BLOCK = itemgetter(2)  # of a delivered message
 
@@ -148,7 +148,7 @@ class RepublishEncoder:
         return found
 
     def forget(self) -> None:
-        """Note that the stream is a new one: nothing that was known still holds."""
+        """Note that the stream is a new one, so nothing known about it is valid."""
         self.last_sequences.clear()
         self._clear()
 
@@ -167,7 +167,7 @@ class RepublishEncoder:
             ask: requests a predecessor that may have been removed; None if nothing is ever removed.
 
         Returns:
-            None, or something to await until the whole batch is handled: a predecessor must be asked for.
+            None, or an awaitable that handles the rest of the batch after a request about a predecessor.
         """
         before = len(out)
         retention = self.retention

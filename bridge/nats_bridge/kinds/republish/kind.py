@@ -54,7 +54,7 @@ class RepublishKind(RuleKind[RepublishRule]):
         return republish_needs(rule, settings, dialect, known)
 
     def moves(self, rule: RepublishRule, landscape: Landscape, version: str) -> Iterator[Move]:
-        """How messages move through a rule."""
+        """Yield the moves of messages through a rule."""
         source, destination = rule.republish.src or ">", rule.republish.dest
         dialect = landscape.dialect(rule.source_connection, version)
         outcome = compiled(source, destination, dialect)

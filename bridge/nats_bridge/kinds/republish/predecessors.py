@@ -211,7 +211,7 @@ class Predecessors:
                 if newest and await api.next_message(stream, name, deleted):
                     return Remaining(newest, in_time=False)
         except (ApiError, UnicodeDecodeError):
-            return None  # then it is asked when it is needed
+            return None  # then it is requested when needed
         if newest:
             self._answered[newest] = subject
         return Remaining(newest, in_time=True)

@@ -14,7 +14,7 @@ messages stored after it, not to older ones that are still in flight to the brid
 first message with that time or a later one.
 
 `skipped` are sequences that were never delivered. A predecessor may be among them, which only the server knows. They
-matter until the stream is known to hold none of them (`gone_at`).
+matter until the stream is known to contain none of them (`gone_at`).
 
 Example: a stream with `max_msgs: 3`. A client deletes message 4 between 5 and 6.
 
@@ -28,7 +28,7 @@ message  stream before it  floor  holes  newest message seen on its subject  Nat
 6 b      3 5               3      4      4, a hole: `suspects`               the server is asked: 3 (`predecessors`)
 ```
 
-With `max_msgs_per_subject: 1`, the server need not be asked: nothing older can be left, so it would be 0. With a
+With `max_msgs_per_subject: 1`, no request is needed: nothing older can be left, so the answer would be 0. With a
 greater one, or rollups, and `max_msgs`, the model keeps the sequences of each subject (`history`).
 
 Invariants:
@@ -245,7 +245,7 @@ class Retention:
         ]
         of_filter.append(purge)
         if self.limits.max_msgs and not purge.answered:
-            self.unanswered.append(purge)  # which messages go next depends on how many are left
+            self.unanswered.append(purge)  # the number of remaining messages decides which ones are removed next
         self._clear(purge)
 
     def observe(self, first_sequence: int, deleted: Iterable[int]) -> None:

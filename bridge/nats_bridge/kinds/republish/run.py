@@ -130,7 +130,7 @@ class RepublishRun(RuleRun):
         return self.rule.durable and self.rule.start.policy == "new"
 
     async def keep_start(self) -> None:
-        """Keep the end of the stream, where `start: new` begins; see `RuleRun`."""
+        """Store the end of the stream, where `start: new` begins; see `RuleRun`."""
         last = int(self._info["state"]["last_seq"])
         if await RuleConsumer(self._source.api, self._plan).keep_start(last) and last:
             self._warn_of_beginning(last)
@@ -210,7 +210,7 @@ class RepublishRun(RuleRun):
     async def _position_of_lease(self, replay: Replay) -> int | None:
         """Return the stream sequence after which the rule resumes without its durable consumer; None if unknown.
 
-        With another `start` than `new`, the rule begins there, as its page says.
+        With another `start` than `new`, the rule begins there, as documented.
         """
         kept = self._context.term.kept
         if not self.begins_at_end or kept is None or kept.stream != self.rule.stream:

@@ -83,9 +83,9 @@ class SubjectSequences:
         """Forget everything."""
         self._buckets: list[bytes] = [b""]
         self._count = 0
-        self._level = 1  # how many buckets there were when the present round of splitting began: a power of four
+        self._level = 1  # the number of buckets at the start of the present round of splitting: a power of four
         self._split = 0  # the next bucket to be split
-        self._room = _RECORDS_PER_BUCKET  # how many subjects there may be until then
+        self._room = _RECORDS_PER_BUCKET  # the number of subjects until then
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield every (subject, sequence), in no particular order. The map must not change meanwhile."""

@@ -82,7 +82,7 @@ async def take_over_from_sidecar(
 
     Raises:
         RuleRefusedError: the sidecar still runs, or the user may not subscribe to the destinations.
-        BridgeError: a server refuses, or cannot be asked.
+        BridgeError: a server refuses, or does not answer.
     """
     source, target = connections[rule.source_connection], connections[rule.target_connection]
     api, consumer = source.api, durable_name(sidecar, rule.name)
@@ -130,7 +130,7 @@ def _see(first: asyncio.Future[int], stream: bytes, batch: list[Delivered]) -> N
     """Set the sequence of the first message of a stream among republished ones."""
     for _, _, block, _ in batch:
         if first.done() or header_block.read(block, b"Nats-Stream") != stream:
-            continue  # headers of other messages may hold anything
+            continue  # headers of other messages may contain anything
         if sequence := int(header_block.read(block, b"Nats-Sequence") or 0):
             first.set_result(sequence)
 

@@ -98,7 +98,7 @@ class Looking:
     Attributes:
         connection: the connection of the target's account.
         link: the link.
-        rate: how many requests there may be.
+        rate: the limit of requests.
     """
 
     connection: Connection
@@ -121,7 +121,7 @@ class Looking:
             listed: the source's state, if it is in the same account and was listed with the target.
 
         Raises:
-            ApiError: the target's server cannot be asked.
+            ApiError: the target's server does not answer.
         """
         position = await self._position_in(target)
         if listed is not None and self._complete == _both(listed, target):
@@ -181,7 +181,7 @@ class Looking:
             return 0
         if (pending := await self._pending(position)) is not None:
             return pending
-        # A work queue takes no second consumer.
+        # A work queue allows no second consumer.
         following, error = await self._following(position)
         if following is None and error is not None and error.err_code == MESSAGE_NOT_FOUND:
             return 0
@@ -217,8 +217,7 @@ class Looking:
         return max(theirs - await Replay(self.connection.api, self.link.target).after(before), 0)
 
     async def _is_another_source(self, source: Json, target: Json, position: int, missing: int | None) -> bool:
-        """Return whether the source is shorter than the target's copies of it, or holds another message at their
-        end."""
+        """Return whether the source is shorter than the target's copies of it, or has another message at their end."""
         created, before, self._source = str(source["created"]), self._source, KnownStream.of(source)
         if position < self.link.first:  # it may wait for a sequence that will come
             verdict: Verdict = "same"
@@ -253,7 +252,7 @@ class Looking:
         return "same" if one == other and payload == copy.payload else "recreated"
 
     async def _times(self, messages: tuple[MessageStamp, ...]) -> dict[int, int]:
-        """When the source stored the messages at these sequences, in nanoseconds since 1970."""
+        """Return the times in nanoseconds since 1970 at which the source stored the messages at these sequences."""
         found = [(each.sequence, await self._stored(each.sequence)) for each in messages]
         return {sequence: nanoseconds_of(message["time"]) for sequence, message in found if message is not None}
 

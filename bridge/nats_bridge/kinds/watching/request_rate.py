@@ -9,7 +9,7 @@ class RequestRate:
     """Spreads requests evenly.
 
     Args:
-        per_second: how many there may be.
+        per_second: the number of requests in a second.
     """
 
     def __init__(self, per_second: float) -> None:
@@ -22,7 +22,7 @@ class RequestRate:
 
         Args:
             now: seconds of a monotonic clock.
-            requests: how many.
+            requests: the number of requests.
 
         Returns:
             Seconds until they may be sent.

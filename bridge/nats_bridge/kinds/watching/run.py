@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _AGAIN = 600.0  # seconds from the end of a stall until the leader of the same stream may be asked to step down again
-_NOT_SEEN = "not_permitted"  # the code of links that may not be asked about
+_NOT_SEEN = "not_permitted"  # the code of links that the user may not read
 
 
 class WatchRun(RuleRun):
@@ -53,7 +53,7 @@ class WatchRun(RuleRun):
         self._states: tuple[LinkState, ...] = ()
         self._logged: dict[object, str] = {}  # by link, the code of the reason
         self._helped: dict[str, str] = {}  # for each stalled stream, the action taken about its leader
-        self._next_step_down: dict[str, float] = {}  # by stream, when its leader may be asked again
+        self._next_step_down: dict[str, float] = {}  # by stream, the time when its leader may be asked again
         self._unseen = "the first comparison"
         self._missing: dict[str, str] = {}
         self._looking: asyncio.Task[None] | None = None

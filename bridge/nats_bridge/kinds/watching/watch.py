@@ -34,10 +34,10 @@ class LinkState:
         position: the newest sequence of the source that the target has.
         last: the newest sequence of the source; None if unknown.
         stalled: seconds without progress; 0 while it makes progress.
-        overtaken: how many sequences the source removed before they were copied.
+        overtaken: the number of sequences that the source removed before they were copied.
         reported_lag: the lag that the server reports; None without one.
         reason: of a stall that lasts long enough, or why nothing is known.
-        replicas: how many other servers can lead the target.
+        replicas: the number of other servers that can lead the target.
         leader: the server that leads it; None outside a cluster.
     """
 
@@ -186,7 +186,7 @@ class Watch:
     Attributes:
         connection: its connection.
         stalled_after: seconds without progress that make a stall.
-        rate: how many requests there may be.
+        rate: the limit of requests.
         selection: the streams whose mirrors and sources are watched.
         clock: the time in seconds.
         unwatched: streams that the selection names but that have no links, with the reason; from the last comparison.
@@ -204,7 +204,7 @@ class Watch:
         """Compare source and target of every link there is now.
 
         Raises:
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         try:
             return await self._look()

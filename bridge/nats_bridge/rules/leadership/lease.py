@@ -14,8 +14,8 @@ The record also contains the rule's position, which needs no extra write. If the
 while no replica ran, the next leader resumes at that position. A claim keeps the position of the record that it
 replaces.
 
-A missing record is not free: the bucket may have been deleted while a replica holds a lease of it. A standby waits
-for as long as for a silent holder.
+A missing record is not free: the bucket may have been deleted while a replica held a lease in it. A standby waits for
+as long as for a silent holder.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Lease:
     """The state of one rule's lease in one replica.
 
     All times are seconds of the replica's own clock. Steps are done one after the other: the outcome of a write is
-    reported (`stored`, `conflict`, `refused` or `unanswered`) before the next step is asked for.
+    reported (`stored`, `conflict`, `refused` or `unanswered`) before the next step is requested.
 
     Args:
         me: the id of this replica, which is unique.
@@ -152,7 +152,7 @@ class Lease:
         return self.held and now < self.deadline
 
     def is_led(self, now: float) -> bool:
-        """Return whether a replica is known to hold it at this moment."""
+        """Return whether a replica is known to hold it now."""
         if self.held:
             return self.is_open(now)
         return bool(self.holder) and self._renewed and now - self._seen_since < self._timing.missed_for

@@ -73,7 +73,7 @@ async def remove_lease(api: JetStreamApi, bucket: str, sidecar: str, rule: str) 
     It purges the key as clients of key-value buckets do, which needs no permission beyond those for holding a lease.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server does not answer.
     """
     subject = lease_subject(bucket, sidecar, rule)
     newest = await api.last_message(bucket_stream(bucket), subject)
@@ -112,7 +112,7 @@ class LeaseStore:
     Args:
         connection: a separate connection, so that nothing else delays it.
         sidecar: the sidecar's name.
-        bucket: the name of the bucket that holds the leases.
+        bucket: the name of the bucket with the leases.
         timing: the time limits for answers.
         hint: called for each write of a lease, including this replica's.
         announced: called for each announcement with a replica's name and the number of rules that it leads, or None
@@ -145,7 +145,7 @@ class LeaseStore:
         Raises:
             ConfigError: the bucket cannot be used for leases.
             NotPermittedError: the user may not use it.
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         await AsyncRetrying(retry=retry_if_result(lambda there: not there), wait=NO_ANSWER.wait)(
             self._ensure, check=True

@@ -97,7 +97,7 @@ class Leases(Leadership):
     Args:
         connection: a connection only for leases; `close` closes it.
         sidecar: the sidecar's name, the same in all replicas.
-        bucket: the name of the bucket that holds the leases.
+        bucket: the name of the bucket with the leases.
         ttl: seconds without a renewal after which another replica takes over.
         share: the sharing of rules among replicas; None if a rule stays with its leader.
     """
@@ -138,7 +138,8 @@ class Leases(Leadership):
         return await holding.win()
 
     def on_end(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the reason when the connection of the leases is closed permanently, and not by us."""
+        """Call `listener` with the reason when the connection of the leases is closed permanently, except by
+        `close`."""
         self._connection.on_end(listener)
 
     def holder(self, rule: str) -> str:

@@ -41,11 +41,11 @@ class Share:
         return new
 
     def surplus(self, leads: int, rules: int, now: float) -> int:
-        """Return how many rules this replica should hand over.
+        """Return the number of rules that this replica should hand over.
 
         Args:
-            leads: how many it leads.
-            rules: how many there are to be led by all replicas together.
+            leads: the number of rules it leads.
+            rules: the number of rules for all replicas together.
         """
         others = self._received_lately(now)
         if not others:

@@ -12,7 +12,7 @@ _LONGEST = 8  # times that patience, after several moves
 
 
 class SilentServer:
-    """How long the bucket has not answered.
+    """The time for which the bucket has not answered.
 
     Args:
         ttl: the lease's time in seconds.

@@ -20,7 +20,7 @@ class Term:
         fence: checked before anything is written for the rule.
 
     Attributes:
-        lost: set when the term is over, and not by us: the run stops at once and sends nothing to any server.
+        lost: set when the term was lost, not ended by `end`: the run stops at once and sends nothing to any server.
         surplus: set when another replica should lead the rule: the run drains, and the term ends.
     """
 

@@ -41,7 +41,7 @@ def takes_filters(server_version: str, patterns: Sequence[bytes], subjects: Sequ
 
 
 def are_apart(server_version: str, patterns: Sequence[bytes]) -> bool:
-    """Return whether the server takes no two filters of a consumer for overlapping ones.
+    """Return whether the server regards no two filters of a consumer as overlapping.
 
     Up to 2.14.9 and 2.15.1 it compares by the first byte of a token, so that `a.*x.>` includes `a.b.c`.
     """

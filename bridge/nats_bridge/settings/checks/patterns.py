@@ -18,7 +18,7 @@ _WHITE_SPACE: Final = re.compile(r"[ \t\r\n\f]")
 
 
 def in_bytes(subject: str) -> bytes:
-    """Return a subject as the engine takes it."""
+    """Return a subject as bytes for the engine."""
     return subject.encode("utf-8", "surrogatepass")
 
 

@@ -37,7 +37,7 @@ class CopyingChecks(RuleChecks[CopyingRule]):
                 yield from _acknowledging_problems(rule, written)
         if isinstance(rule, MirrorRule):
             yield from _sequence_problems(rule, at)
-        # Each of these takes for granted that those before found nothing.
+        # Each of these assumes that the previous ones found nothing.
         for problems in (
             identity_problems(rule, sources, version),
             (problem for written in sources for problem in key_problems(written)),

@@ -66,7 +66,7 @@ class _Decider:
 
     Args:
         dialect: the version; if it does not support transforms in streams, the oldest version that does.
-        mirrors: whether it is asked about a mirror.
+        mirrors: whether the entry is a mirror.
     """
 
     def __init__(self, dialect: Dialect, *, mirrors: bool) -> None:

@@ -1,4 +1,4 @@
-"""The sources of a copying rule: each as the server takes it, and as people wrote it."""
+"""The sources of a copying rule: each in the server's form, and as written."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class SearchedRecords:
-    """Which records to look for.
+    """The records to look for.
 
     Attributes:
         sourcing: the compiled entry.

@@ -124,7 +124,7 @@ class _Gaps:
     """Finds gaps in a part of the target.
 
     Attributes:
-        lost: how many sequences hold nothing.
+        lost: the number of empty sequences.
         subjects: the subjects of the remaining messages.
     """
 

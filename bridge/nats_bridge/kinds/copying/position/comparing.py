@@ -22,7 +22,7 @@ result     resume after 92; 94 … 99 are there and not sent again; 93 is missin
 Invariants:
 
 * Nothing is written.
-* A message counts as missing only if the source holds it now.
+* A message only counts as missing if it is in the source now.
 * No more than `2 * CHECKED_COPIES` copies are read, and the source between the lowest and the highest of them.
 """
 
@@ -122,7 +122,7 @@ async def compared(
 
 
 async def compared_behind(confirmed: int, streams: EntryStreams, tail: TargetTail, reported: frozenset[int]) -> Resume:
-    """Compare the copies behind those that are confirmed: messages between them may be missing after an interruption.
+    """Compare the copies after the confirmed ones. Messages between them may be missing after an interruption.
 
     Args:
         confirmed: the source's sequence up to which the target has confirmed everything.
@@ -138,7 +138,7 @@ async def compared_behind(confirmed: int, streams: EntryStreams, tail: TargetTai
     if highest - confirmed == len(newer):
         return behind_confirmed(confirmed, newer, Resume(highest), reported)
     messages = await _source_between(streams.source, streams.sourcing, confirmed + 1, highest)
-    # Whatever is not there now is sent again, so nothing counts as deleted.
+    # Every missing message is sent again, so none counts as deleted.
     observed = _compared_with(messages, streams.target, replace(tail, copies=newer, has_gaps=False))
     return behind_confirmed(confirmed, newer, observed, reported)
 

@@ -26,7 +26,7 @@ from nats_transforms.sourcing import Sourcing
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """Which of a target's copies are of the present source.
+    """The facts that tell copies of the present source from others.
 
     Attributes:
         key: the entry's key with the present source, as the copies' ids have it.
@@ -73,7 +73,7 @@ class EntryStreams:
 
     @property
     def fresh_key(self) -> bytes:
-        """The entry's key, if the target holds no copies of the source yet."""
+        """The entry's key, if the target has no copies of the source yet."""
         return entry_key(self.sourcing, self.created)
 
     @property
@@ -168,8 +168,7 @@ def _newest_run(copies: Sequence[StoredCopy]) -> Sequence[StoredCopy]:
 
 
 def _sample(copies: Sequence[StoredCopy], bounds: Bounds) -> list[StoredCopy]:
-    """Return the lowest, one in the middle and the highest of those that the source can hold, by their sequences
-    there."""
+    """Return the lowest, a middle and the highest copy, by sequence, among those that the source can still have."""
     first = bounds.first
     if first is None:
         return []
@@ -192,7 +191,7 @@ async def _by_content(streams: EntryStreams, copies: Sequence[StoredCopy]) -> Ve
         return "same"
     bounds = Bounds.of(streams.source_info)
     sample = _sample(copies, bounds)
-    for copy in sample:  # a source that lost its end still holds the lowest ones
+    for copy in sample:  # a source that lost its end still has the lowest ones
         message = await streams.source.api.stored_message(streams.source.stream, copy.record.sequence)
         if message is not None:
             message_id = header_block.read(without_copy_id(message.header_block), b"Nats-Msg-Id")

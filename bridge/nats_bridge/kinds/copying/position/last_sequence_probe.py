@@ -30,7 +30,7 @@ _MOST_CHECKS = 50
 async def last_sequence_behind(
     connection: Connection, stream: str, subject: bytes, waits: Callable[[str], None] = lambda _: None
 ) -> int:
-    """Return the stream's last sequence, behind everything that was sent on this connection before.
+    """Return the stream's last sequence, after everything that was sent on this connection before.
 
     Args:
         connection: the connection of the target.

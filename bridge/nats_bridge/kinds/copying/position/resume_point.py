@@ -42,10 +42,10 @@ class Resume:
 
     Attributes:
         handled: the source's sequence up to which nothing is missing in the target.
-        there: sequences behind it that are not to be sent, because they are in the target or were.
-        missing: how many messages before the newest copy are not in the target.
-        foreign: how many copies are of messages that the source lost.
-        assumed: how many messages are not in the target and count as deleted there.
+        there: later sequences that must not be sent, because they are or were in the target.
+        missing: the number of messages before the newest copy that are not in the target.
+        foreign: the number of copies of messages that the source has lost.
+        assumed: the number of messages that are not in the target and count as deleted there.
         missing_sequences: the sequences of messages before the newest copy that are not in the target.
         target_lost: whether the target has lost copies that it had confirmed.
         source_lost: whether the source has lost messages that were copied, which was not seen before.

@@ -30,7 +30,7 @@ the first round of a new process  nothing is confirmed: the newest copies are co
 
 Invariants:
 
-* The position is never behind a message that the source holds, the entry selects, and the target never stored.
+* The position is never after a message that is in the source, selected, and was never stored in the target.
 * `remember` is called once at the end of a round, before the next one asks for a position.
 * Times of source and target are not compared, because their clocks can differ. The one exception is the third question,
   because servers compare them there as well.
@@ -110,7 +110,7 @@ class Resuming:
         """Return the point to resume at.
 
         Args:
-            streams: the entry's, with the target's last sequence behind everything that was sent before.
+            streams: the entry's streams, with the target's last sequence after everything that was sent before.
             acknowledged: returns the position of the entry's consumer; only for an entry with `acknowledge`.
 
         Raises:
@@ -267,7 +267,7 @@ class Resuming:
 
         Args:
             confirmed: the position that the target confirmed in the round.
-            widest: how many messages it has had in flight at most.
+            widest: the maximum number of messages that it had in flight.
         """
         self._widest = max(self._widest, widest)
         if confirmed.sequence:
@@ -317,7 +317,7 @@ class Resuming:
             await target.request(f"STREAM.PURGE.{self._plan.stream}", {"filter": self._plan.filler})
 
     async def _first_position(self, streams: EntryStreams) -> int:
-        """Return the start when the target holds no copy, as the server decides it (2.10 to 2.15)."""
+        """Return the start if the target has no copy, as the server decides it (2.10 to 2.15)."""
         source, state = self._plan.source, streams.target_info["state"]
         if source.opt_start_seq is not None:
             return source.opt_start_seq - 1
@@ -352,7 +352,7 @@ class Resuming:
 
 
 async def _source_holds(streams: EntryStreams, copies: Sequence[StoredCopy]) -> bool:
-    """Return whether the source still holds the newest message that was copied, and not another one in its place."""
+    """Return whether the source still has the newest copied message, and not another one in its place."""
     newest = max(copies, default=None, key=lambda copy: copy.record.sequence)
     if newest is None:
         return True

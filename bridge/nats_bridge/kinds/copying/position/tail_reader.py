@@ -1,4 +1,4 @@
-"""The newest copies of an entry, as its target holds them.
+"""Reads the newest copies of an entry from its target.
 
 The target is read backwards from its end, headers only, in growing pieces, until enough copies of the entry are found
 to know its position and whether some are missing after an interruption.
@@ -93,7 +93,7 @@ async def read_tail(
         stream: the target.
         last: its last sequence.
         record_of: returns the source record in a header block of the entry's copies; None for other messages.
-        wanted: how many copies are enough.
+        wanted: the number of copies that is enough.
         rule: the rule's name, for the log.
         whatever_age: whether only the number counts, and not how much older than the newest one a copy is.
 
@@ -195,7 +195,7 @@ async def read_piece(
         newest: whether `high` is the stream's end, which a replica may not have reached yet.
 
     Returns:
-        The receiver, and how many messages it got.
+        The receiver, and the number of messages it got.
 
     Raises:
         ApiError: the server refuses, or does not answer.

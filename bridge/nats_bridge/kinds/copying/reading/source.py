@@ -1,7 +1,7 @@
 """Defines the interface of a source's reader, and decides which filters the source's server applies.
 
-A consumer's filter keeps messages off the wire, but file stores look them up one by one (2.10 delivers some 9,000 a
-second, 2.15 some 90,000, where unfiltered it is 200,000; 2.9 sometimes a thousand). If a large part of the stream is
+A consumer's filter keeps messages off the wire, but file stores look them up one by one (2.10 delivers about 9,000 a
+second, 2.15 about 90,000, and 200,000 without a filter; 2.9 sometimes 1,000). If a large part of the stream is
 selected, reading all of it and dropping the rest is faster.
 """
 

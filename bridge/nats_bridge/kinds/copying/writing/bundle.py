@@ -26,7 +26,7 @@ class Bundle(Protocol):
         """The approximate number of bytes; bytes common to all messages may be left out."""
 
     def __len__(self) -> int:
-        """How many they are."""
+        """Return the number of messages."""
 
     def written(self, replies: bytes | list[bytes]) -> bytes:
         """Return the bytes to write.
@@ -61,5 +61,5 @@ def operations_of(messages: Messages | Bundle) -> list[Operation]:
 
 
 def size_of(messages: list[Operation] | Bundle) -> int:
-    """About how many bytes they are."""
+    """Return the approximate number of bytes."""
     return sum([len(data) for _, data in messages]) if isinstance(messages, list) else messages.size

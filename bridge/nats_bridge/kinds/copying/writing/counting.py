@@ -96,7 +96,7 @@ class Counting:
         Args:
             operations: the copies as they would be stored elsewhere, in order.
             subjects: the subjects of the messages in the source, by the names of the operations.
-            limit: bytes that the target takes in one message.
+            limit: the maximum bytes of a message in the target.
 
         Raises:
             ApiError: a server refuses, or does not answer.

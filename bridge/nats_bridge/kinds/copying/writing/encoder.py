@@ -72,14 +72,14 @@ class CopyEncoder:
         key: the entry's key for message ids.
         target: the stream that receives.
         counters: the counters to update.
-        max_payload: bytes that the target's server takes in one message, headers included.
+        max_payload: the maximum bytes of a message on the target's server, including headers.
         records: whether copies carry a source record.
 
     Attributes:
         there: sequences that the target already has, with missing ones before them.
         id_line: the header line of a copy's id, as `copy_id.line_template` returns it.
         record: the start of the source record's line; empty if copies have no record.
-        limit: bytes that the target takes in one message.
+        limit: the maximum bytes of a message in the target.
         counts: whether the target is a counter stream.
         where: the condition for copied messages; None for all.
         is_random: whether a subject may be another one each time.
@@ -231,7 +231,7 @@ class CopyEncoder:
         return destination
 
     def _tail(self, subject: bytes) -> bytes:
-        """Return the end of the header block, behind the sequence in the record."""
+        """Return the end of the header block, after the sequence in the record."""
         if not self._records:
             return b"\r\n"
         name = b" " + subject if self._names_subject else b""

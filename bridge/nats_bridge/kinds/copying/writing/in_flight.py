@@ -49,7 +49,7 @@ class MessageGroup:
 
     Attributes:
         name: the end of the reply subject of its messages that request a PubAck.
-        number: how many messages it has.
+        number: the number of its messages.
         size: their bytes.
         sent: when they were sent, in seconds of the loop's time.
         messages: the messages, without reply subjects.
@@ -76,7 +76,7 @@ class MessagesInFlight:
     Attributes:
         counters: the same.
         groups: the groups in flight, in the order in which they were sent.
-        count: how many messages these are.
+        count: the number of messages in these groups.
         size: their bytes.
         last: the stream's last sequence when the newest message was confirmed.
         last_confirmed: the name up to which everything is stored or skipped; 0 for none.

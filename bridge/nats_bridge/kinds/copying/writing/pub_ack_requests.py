@@ -20,7 +20,7 @@ Invariants:
 
 * The groups in flight were all written by the present way.
 * A group is confirmed only when all groups before it are.
-* No way takes an answer for another message's: in doubt it is `unclear`, and everything is sent again, with ids.
+* No way attributes an answer to another message. In doubt it is `unclear`, and everything is sent again, with ids.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AnswerTally:
     """The answers for a group so far.
 
     Attributes:
-        answers: how many have come.
+        answers: the number of answers.
         duplicates: the number of "duplicate" answers.
         last: the last sequence in "stored" answers.
     """
@@ -170,7 +170,7 @@ class SharedReply(PubAckRequests):
 
     @property
     def answers_for_first(self) -> int:
-        """How many messages of the first group have answers."""
+        """The number of messages of the first group that have answers."""
         return self._first.answers
 
     def write(self, messages: list[Operation] | Bundle, now: float) -> bytes:

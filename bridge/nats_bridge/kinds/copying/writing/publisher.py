@@ -198,7 +198,7 @@ class Publisher:
 
     @property
     def waiting(self) -> bool:
-        """Whether the target takes nothing at the moment."""
+        """Whether the target stores nothing at the moment."""
         return self._publishing.state == "full"
 
     @property

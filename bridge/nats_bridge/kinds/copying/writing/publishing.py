@@ -69,7 +69,7 @@ PUBLISHING: StateTable[PublishingState, PublishingEvent] = StateTable(
   lost and later ones stored, as when a cluster changes its leader, no round would find them. It is also the state after
   a target was full, and near the limit of a target that refuses messages when it is full.
 * `recovering`: the answers to everything in flight are awaited, and the first that was not stored is dealt with.
-* `full`: the same, and the target takes nothing at the moment. It gets the first message again and again.
+* `full`: like `stepping`, but the target stores nothing at the moment. It is sent the first message again and again.
 * `over`: the round sends nothing more (`round_life`).
 """
 
@@ -84,7 +84,7 @@ class Terms:
     Attributes:
         exclusive: whether this connection, without echo, is the only one of the rule that writes to the target.
         keeps_sequence: whether a copy stored under another sequence than its source's ends the rule.
-        one_by_one: how many messages are to be stored at first, each confirmed before the next one is sent.
+        one_by_one: the number of messages to store first, each confirmed before the next one is sent.
     """
 
     exclusive: bool = False
@@ -146,7 +146,7 @@ class Retry:
     """Wait for this many seconds, then write the result of `Recovery.again` for the operation.
 
     Attributes:
-        pub_ack: why the target does not take it.
+        pub_ack: the reason why the target does not store it.
         begins_waiting: whether the target took messages until now.
     """
 
@@ -186,7 +186,7 @@ class Publishing:
         self._steps = terms.one_by_one  # messages that are still to be stored one by one, once nothing is wrong
         self._is_bounded = target.full_is_refused
         self._room = target.room if target.full_is_refused else (math.inf, math.inf)
-        self._answers = 0  # how many have come
+        self._answers = 0  # the number of answers so far
         self._answers_before = -1  # the number of answers at the last check; -1 if nothing was in flight
 
     @property

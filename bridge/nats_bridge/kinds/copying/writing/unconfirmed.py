@@ -93,7 +93,7 @@ class Unconfirmed:
 
     @property
     def answers_for_first(self) -> int:
-        """How many messages of the first group have answers, if all of them have one reply subject."""
+        """The number of messages of the first group that have answers, if all of them share one reply subject."""
         return self._requests.answers_for_first if isinstance(self._requests, SharedReply) else 0
 
     # -- sending -----------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Unconfirmed:
 
     @property
     def stores_later_ones(self) -> bool:
-        """Whether a message behind the first one in flight is stored already."""
+        """Whether a message after the first one in flight is already stored."""
         return any(pub_ack.kind == "stored" for pub_ack in self._each.pub_acks.values())
 
     def with_reply(self, operation: Operation) -> bytes:

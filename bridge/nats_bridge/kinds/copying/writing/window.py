@@ -61,8 +61,8 @@ class Window:
         least: the messages that may always be in flight; `most` if that is smaller.
 
     Attributes:
-        messages: how many may be in flight now.
-        size: how many bytes of them.
+        messages: the present limit of messages in flight.
+        size: the limit of their bytes.
         widest: the maximum number of messages that were allowed so far.
         round_trip: seconds to the target and back, including the time to store a message; 0 while unknown.
     """
@@ -85,7 +85,7 @@ class Window:
         """Return the window of one of a rule's sources.
 
         Args:
-            sources: how many the rule has.
+            sources: the number of the rule's sources.
             server_version: of the target's server.
         """
         if server_dialect(server_version).stream_queue_is_short:
@@ -108,7 +108,7 @@ class Window:
         """Note that the oldest operation in flight is stored.
 
         Args:
-            messages: how many.
+            messages: the number of confirmed messages.
             size: their bytes.
             sent: when the first of them was sent.
             now: in the same seconds.
