@@ -30,7 +30,7 @@ class PipelineError(BridgeError):
 
     @property
     def marked(self) -> PipelineError:
-        """The same error with a marked text for `reported`; tasks and data sources raise it."""
+        """This error with a marked text for `reported`; tasks and data sources raise it."""
         if self.message.startswith(_MARK):
             return self
         return type(self)(f"{_MARK}[{type(self).__name__}] {self.message} ||")

@@ -32,7 +32,7 @@ HEADER = b"Nats-Stream-Source"
 """The server's own header. 2.15 refuses it from clients (err_code 10227)."""
 
 TWIN_HEADER = b"Nats-Bridge-Source"
-"""The same value under the bridge's own name, for targets that refuse the server's header."""
+"""The bridge's name of the header with the same value, for targets that refuse the server's header."""
 
 SEPARATOR = b" "
 JOINT = b"\x0c"

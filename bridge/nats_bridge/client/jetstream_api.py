@@ -228,7 +228,7 @@ class JetStreamApi:
         """Return whether the answer about a stream or consumer is its leader's.
 
         A restarted server answers from its old state until it has found the leader. At first it answers as if it were
-        not in a cluster, and reports another creation time for each stream, that of its own store (2.10.27).
+        not in a cluster, and reports another creation time for each stream, from its local store (2.10.27).
         """
         cluster = info.get("cluster")
         return stream not in self._in_clusters if cluster is None else bool(cluster.get("leader"))

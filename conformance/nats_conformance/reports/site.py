@@ -60,7 +60,7 @@ class _Run:
 
 
 def add_run(result: Judged, site: Path) -> Path:
-    """Write a judged run into a site. The same run replaces itself.
+    """Write a judged run into a site, replacing an earlier version of this run.
 
     Returns:
         the run's folder.

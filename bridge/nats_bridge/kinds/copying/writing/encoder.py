@@ -68,7 +68,7 @@ class CopyEncoder:
     """Turns delivered messages of one source into operations.
 
     Args:
-        sourcing: the compiled entry; the target's `header` is used instead of its own.
+        sourcing: the compiled entry, but with the `header` of the target.
         key: the entry's key for message ids.
         target: the stream that receives.
         counters: the counters to update.

@@ -351,8 +351,8 @@ class LastOfGroup(_OneAnswer):
 
     The PubAck has a sequence. If that has advanced by exactly the size of the group, all its messages are stored,
     because nothing else writes to the stream. So this way needs a target with one replica, that only this rule writes
-    to and that accepts everything. The connection subscribes to the target's subjects without an echo of its own
-    messages, so it notices other writers. Example: the target ended at 90, and another client writes 97.
+    to and that accepts everything. The connection has no echo and subscribes to the target's subjects, so it notices
+    other writers. Example: the target ended at 90, and another client writes 97.
 
     ```text
     time  written                   answers       then
