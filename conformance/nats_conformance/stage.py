@@ -207,7 +207,6 @@ class Stage:
         return any(matches(subject, pattern) for pattern in self._listening)
 
     async def _is_taken(self, subject: bytes) -> bool:
-        """Return whether a stream takes the subject."""
         answer = await self.client.api("STREAM.NAMES", {"subject": subject.decode("utf-8", "surrogateescape")})
         return bool(answer.get("streams"))
 

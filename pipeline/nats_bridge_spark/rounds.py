@@ -349,7 +349,6 @@ class Rounds:
                 await LEADER_AWAY.pause()
 
     def _keep(self, messages: list[RowBundle]) -> None:
-        """Replace the messages in flight."""
         self._in_flight = deque(each for each in messages if each)
 
     async def _connected(self) -> None:

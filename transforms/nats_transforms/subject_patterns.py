@@ -173,7 +173,7 @@ def _covers(one: _Token, two: _Token) -> bool:
 
 
 def _result(part: DestinationPart, tokens: tuple[_Token, ...]) -> _Token:
-    """Return the one token that a part of a destination gives."""
+    """Return the token that results from a part of a destination."""
     if part.kind is Kind.LITERAL:
         return part.text
     if part.kind is Kind.WILDCARD:

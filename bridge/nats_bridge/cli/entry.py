@@ -98,7 +98,6 @@ class _Commands(click.Group):
 
 
 def _installed_elsewhere() -> dict[str, EntryPoint]:
-    """Return the commands that other installed distributions have, by name."""
     from importlib.metadata import entry_points
 
     return {each.name: each for each in entry_points(group="nats_bridge.commands") if each.name in _ELSEWHERE}

@@ -71,7 +71,7 @@ def print_permissions(settings: Settings, connections: Iterable[str], needs: Ite
 
 
 def to_dialect(_: click.Context | None, __: click.Parameter | None, value: str) -> Dialect:
-    """Return a callback of options: the dialect of that name."""
+    """Return the dialect of an option, as its callback."""
     try:
         return dialect(value)
     except UnknownDialectError as error:

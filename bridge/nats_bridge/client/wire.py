@@ -334,7 +334,6 @@ class WireClient(Client):
 
 
 def _address(uri: ParseResult) -> str:
-    """Host and port, without user name and password."""
     return str(uri.netloc).rpartition("@")[2]
 
 

@@ -491,7 +491,6 @@ class Reader(ABC):
 
     @property
     def _is_silent(self) -> bool:
-        """Whether heartbeats are missing."""
         return asyncio.get_running_loop().time() - self._last_read >= _SILENT_BEATS * waiting.HEARTBEAT
 
     @property

@@ -116,7 +116,7 @@ class Durable:
 
     @classmethod
     def of(cls, rule: str, stream: str, connection: str, sidecar: str) -> Durable:
-        """Return the one of a rule that has one."""
+        """Return the durable consumer of a rule that has exactly one."""
         return cls(rule, stream, connection, durable_name(sidecar, rule), consumer_owner(sidecar, rule))
 
 
@@ -509,7 +509,6 @@ class RuleConsumer:
         await self._update(self._bound(info["config"]))
 
     async def _update(self, config: Json) -> None:
-        """Create or update the durable consumer."""
         self._config = (await self._api.create_durable(self.plan.stream, config, fence=self.fence))["config"]
 
     async def info(self, *, patience: float | None = None) -> Json | None:

@@ -172,7 +172,6 @@ def _waiting_for(supervisor: RuleSupervisor) -> str | None:
 
 
 def _without_name(supervisor: RuleSupervisor, text: str) -> str:
-    """Return a text without the rule's name at its start."""
     return text.removeprefix(f"rule '{supervisor.rule.name}': ")
 
 

@@ -273,5 +273,4 @@ class RuleRun(ABC):
         self.state = RUN.after(self.state, event)
 
     def _counted(self) -> dict[str, int]:
-        """Return the non-zero counters."""
         return {name: n for name, n in self.counters.as_dict().items() if n}

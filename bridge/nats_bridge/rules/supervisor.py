@@ -490,7 +490,6 @@ class RuleSupervisor:
         self._report(report)
 
     def _work_failed(self, error: BaseException) -> None:
-        """Handle the error of a run, which is logged already."""
         at, clock = asyncio.get_running_loop().time(), datetime.now(UTC)
         self._report(self._supervision.failed(error, at, clock, fail_fast=self._assembly.settings.fail_fast))
 

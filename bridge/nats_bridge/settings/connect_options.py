@@ -104,7 +104,6 @@ _DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 
 
 def _contexts_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder of the contexts of `nats`."""
     home = environ.get("XDG_CONFIG_HOME") or str(Path("~/.config").expanduser())
     return Path(home) / "nats" / "context"
 

@@ -60,7 +60,6 @@ def check_server_url(url: str, *, secrets_allowed: bool = False) -> str | None:
 
 
 def _shown(url: str) -> str:
-    """Return the URL without user and password."""
     scheme, separator, rest = url.rpartition("://")
     return scheme + separator + ("…@" + rest.rpartition("@")[2] if "@" in rest else rest)
 
@@ -87,7 +86,6 @@ _ServerUrl = Annotated[str, AfterValidator(_server_url)]
 
 
 def _is_literal(subject: str) -> bool:
-    """Return whether a subject has no wildcards, empty tokens or white space."""
     tokens = subject.split(".")
     return all(tokens) and not any(token in {"*", ">"} for token in tokens) and not any(c.isspace() for c in subject)
 

@@ -123,5 +123,5 @@ def message_with(message: Message, change: Callable[[bytes], bytes]) -> Message:
 
 
 def _tidy(block: bytes) -> bytes:
-    """Return a block whose last line was taken out is none."""
+    """Return a header block, or none if its last line was removed."""
     return b"" if block == _NO_LINES else block

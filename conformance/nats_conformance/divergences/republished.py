@@ -36,7 +36,7 @@ def _reserved(pair: Pair) -> Pair:
 
 
 def _drained(pair: Pair) -> Pair:
-    """Return a work queue without other consumers delivers its messages to the rule."""
+    """Ignore that a work queue without other consumers delivers its messages to the rule."""
     queues = {str(config.get("name")) for config in pair.case.configs if config.get("retention") == "workqueue"}
     stored = {
         stream: () if stream in queues and not pair.observation.stored.get(stream) else messages

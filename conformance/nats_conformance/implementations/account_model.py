@@ -179,7 +179,7 @@ class AccountModel:
         return answers[0] if answers else None
 
     async def _ingest(self, name: str, stream: StreamModel, message: Message, depth: int) -> Mapping[str, Json] | None:
-        """Return a published message comes into a stream: its answer to the publisher."""
+        """Store a published message in a stream. Return its answer to the publisher."""
         block = ingested(message.header_block, self._dialect)
         renamed = await self._at_ingress(stream, replace(message, header_block=block))
         try:

@@ -363,7 +363,7 @@ class _Draft:
                     yield from self._copied(source, *before, name)
 
     def _of_ingress(self, configs: Sequence[Mapping[str, Json]]) -> tuple[str, ...]:
-        """Return the destinations', and those published subjects that no transform means."""
+        """Return the subjects of destinations, and the published ones that no transform matches."""
         own = [text.encode() for config in configs for text in _texts(config.get("subjects"))]
         sources: list[bytes] = []
         found: list[bytes] = []

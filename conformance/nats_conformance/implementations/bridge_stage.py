@@ -313,7 +313,6 @@ class BridgeStage:
 
 
 def _error_number(text: str) -> int | None:
-    """Return the server's error number in the bridge's reason for a refusal; None without one."""
     found = _ERROR_CODE.search(text)
     return int(found[1]) if found else None
 

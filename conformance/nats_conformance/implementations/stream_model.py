@@ -212,7 +212,6 @@ class StreamModel:
         return sum(self._size(each.message) for each in self.messages.values())
 
     def _size(self, message: Message) -> int:
-        """Return the size of a message for max_bytes."""
         in_memory = self.config.get("storage") == "memory"
         overhead = _IN_MEMORY if in_memory else _IN_FILE + (_HEADERS_IN_FILE if message.header_block else 0)
         return len(message.subject) + len(message.header_block) + len(message.payload) + overhead

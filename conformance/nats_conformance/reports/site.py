@@ -225,7 +225,6 @@ def _section(heading: str, about: str, content: str) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of cells that are HTML."""
     head = "".join(f'<th scope="col">{each}</th>' for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{each}</td>' for each in row)}</tr>" for row in rows)
     return f'<div class="scroll"><table class="site"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -66,7 +66,7 @@ class _Capturing:
             self._require_asked(self._folder.capture)
 
     def run(self) -> CaptureResult:
-        """Return all rounds."""
+        """Run all rounds, and return the result."""
         if self._wanted.continuous:
             self._rounds()
         else:

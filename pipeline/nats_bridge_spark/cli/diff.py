@@ -147,7 +147,6 @@ def _place(side: int, text: str, given: dict[str, Any]) -> SideLocation:
 
 
 def _of_side(option: str, side: int, values: tuple[_Value, ...]) -> _Value | None:
-    """Return the value of an option for the left side (0) or the right one (1)."""
     if len(values) > 2:
         raise ConfigError(f"--{option}: is given {len(values)} times; once is for both sides, twice for each of them")
     return values[min(side, len(values) - 1)] if values else None

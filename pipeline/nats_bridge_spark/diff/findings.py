@@ -155,7 +155,6 @@ def _pair(identity: str, left: ComparedMessage | None, right: ComparedMessage | 
 
 
 def _payloads(left: bytes, right: bytes) -> tuple[str, str]:
-    """Sizes, and the bytes from the first that differs."""
     at = _first_difference(left, right)
     return _payload(left, at), _payload(right, at)
 

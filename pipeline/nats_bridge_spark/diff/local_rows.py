@@ -115,7 +115,7 @@ class LocalRows:
         return self._of(self.schema, [partial(iter, spool.batches)])
 
     def table(self) -> pa.Table:
-        """Return all of it."""
+        """Return all rows as one table."""
         return pa.Table.from_batches(self._batches(), self.schema)
 
     def alike(self, table: pa.Table) -> Self:

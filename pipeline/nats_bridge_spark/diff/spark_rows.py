@@ -92,7 +92,7 @@ class SparkRows:
         return self
 
     def table(self) -> pa.Table:
-        """Return all of it."""
+        """Return all rows as one table."""
         return self.frame.toArrow()
 
     def alike(self, table: pa.Table) -> Self:

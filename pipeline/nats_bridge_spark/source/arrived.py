@@ -111,7 +111,6 @@ def _numbers(replies: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _bytes(texts: pa.BinaryArray) -> npt.NDArray[np.uint8]:
-    """Return all bytes, one text after the other."""
     _, offsets, values = texts.buffers()
     first, last = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
     return np.frombuffer(values, np.uint8)[first:last]

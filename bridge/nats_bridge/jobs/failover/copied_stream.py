@@ -94,7 +94,7 @@ class CopiedStreams:
         self._others: dict[str, list[Sourcing]] = {}
 
     async def find(self) -> list[CopiedStream]:
-        """Return all of them, each once, by name.
+        """Return all copied streams, each once, by name.
 
         Raises:
             ApiError: the target's server does not answer.

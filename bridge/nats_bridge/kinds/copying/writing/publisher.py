@@ -339,7 +339,6 @@ class Publisher:
         self._answered.set()
 
     def _on_others(self, _: list[Delivered]) -> None:
-        """Note that another client has written to the target."""
         if not self._life.over:
             self.request_each()
 
