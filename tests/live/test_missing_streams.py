@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from nats_bridge.app.preflight import check_server
+from nats_bridge.client.connection import Connection
+from nats_bridge.consuming.missing_streams import appeared
 from nats_bridge.errors import StreamMissingError
+from nats_bridge.kinds.republish.run import RepublishRun
+from nats_bridge.rules import supervisor
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
@@ -42,6 +49,77 @@ async def test_a_rule_waits_for_its_stream_while_others_work(
         await peer.store(f"{missing}.x".encode(), b"here")
         await arrived.count(1)
         assert await process.stop() == 0, process.log
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_a_stream_that_is_created_during_the_wait_is_republished_from_its_beginning(
+    durable: bool,
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`start: new` means new since the rule's first start, and all of this stream is."""
+    url = await servers.url(twin_version)
+    peer, name = await raw_peer(url), unique_name("late")
+    arrived, stored = await Seen.of(peer, f"out{name}.>"), asyncio.Event()
+
+    async def appeared_late(connection: Connection, stream: str) -> None:
+        await stored.wait()
+        await appeared(connection, stream)
+
+    monkeypatch.setattr(supervisor, "appeared", appeared_late)
+    rule = {"name": "rule", "stream": name, "republish": {"src": ">", "dest": f"out{name}.>"}, "durable": durable}
+    async with running(settings_for(url, rule)) as bridge:
+        await until(lambda: bridge.supervisors[0].state == "waiting")
+        await peer.create_stream(name=name, subjects=[f"{name}.>"])
+        for _ in range(2):
+            await peer.store(f"{name}.x".encode(), b"before the rule sees the stream")
+        stored.set()
+        await arrived.count(2)
+        await until(lambda: bridge.supervisors[0].ready)
+        await peer.store(f"{name}.x".encode(), b"later")
+        await arrived.count(3)
+        # A second run of the same sidecar does not begin again.
+        assert await bridge.supervisors[0].stop()
+        bridge.supervisors[0].resume()
+        await until(lambda: bridge.supervisors[0].ready)
+        await peer.store(f"{name}.x".encode(), b"last")
+        await arrived.count(4)
+        assert bridge.supervisors[0].counters()["republished"] == 4
+
+
+async def test_a_stream_that_is_only_back_is_not_republished_from_its_beginning(
+    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    peer, name = await raw_peer(url), unique_name("back")
+    await peer.create_stream(name=name, subjects=[f"{name}.>"])
+    await peer.store(f"{name}.x".encode(), b"1")
+    await peer.create_stream(name=f"{name}m", mirror={"name": name})  # holds messages that are older than itself
+
+    async def is_mirrored() -> bool:
+        return bool((await peer.api(f"STREAM.INFO.{name}m"))["state"]["messages"])
+
+    await until(is_mirrored)
+    settings = settings_for(url, *(_to_out(each) for each in (name, f"{name}m")))
+    async with running(settings) as bridge:
+        assembly, now = bridge.supervisors[0]._assembly, datetime.now(UTC)
+
+        async def start(rule: int, absent_since: datetime | None) -> str:
+            run = assembly.make_run(settings.rules[rule], absent_since=absent_since)
+            await run.check()
+            return cast(RepublishRun, run)._start.policy
+
+        assert await start(0, None) == "new"
+        assert await start(0, now) == "first"
+        assert await start(0, now + timedelta(hours=1)) == "new"  # restored: it was created before the wait
+        assert await start(1, now) == "new"
+
+
+def _to_out(stream: str) -> dict[str, Any]:
+    return {"name": stream, "stream": stream, "republish": {"src": ">", "dest": f"out{stream}.>"}}
 
 
 @pytest.mark.usefixtures("quick_heartbeats")

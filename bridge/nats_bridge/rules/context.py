@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
@@ -27,6 +28,7 @@ class RuleContext:
         term: the term in which this sidecar leads the rule.
         metrics: the rule's metrics, which outlive a run.
         tracing: makes spans around batches, or None.
+        absent_since: the time when the rule found its stream missing; None if it has run since, or never did.
     """
 
     sidecar: str
@@ -35,6 +37,7 @@ class RuleContext:
     term: Term = field(default_factory=Term)
     metrics: RuleMetrics = field(default_factory=RuleMetrics)
     tracing: RuleTracing | None = None
+    absent_since: datetime | None = None
 
     @property
     def fence(self) -> WriteFence:

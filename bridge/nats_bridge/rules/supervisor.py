@@ -75,12 +75,13 @@ class Assembly:
         failed: Callable[[Any], None] = lambda _: None,
         term: Term | None = None,
         metrics: RuleMetrics | None = None,
+        absent_since: datetime | None = None,
     ) -> RuleRun:
         """Return a run of one of the rules. It does nothing before its `check`.
 
         Args:
             rule: the rule.
-            failed, term, metrics: see `RuleContext`; left out if the run is only checked.
+            failed, term, metrics, absent_since: see `RuleContext`; left out if the run is only checked.
         """
         settings = self.settings
         context = RuleContext(
@@ -90,6 +91,7 @@ class Assembly:
             term or Term(),
             metrics or RuleMetrics(),
             self.tracing_of(rule),
+            absent_since,
         )
         return kind_of(rule).run(rule, settings, self.connections, context)
 
@@ -138,6 +140,7 @@ class RuleSupervisor:
         self._checked: RuleRun | None = None  # the next run, if it is checked already
         self._last: OpenRun | None = None  # the present run, or the last one
         self._term = _no_term()
+        self._absent_since: datetime | None = None
         self._past: Counter[str] = Counter()  # counted by earlier runs
         self._log = _log.bind(rule=rule.name)
 
@@ -382,6 +385,8 @@ class RuleSupervisor:
                 return
             opened = self._open(run, term)
             led = await opened.start()
+            if led:
+                self._absent_since = None  # a later run must not read the stream from its beginning again
         except BridgeError:
             await self._end_run()
             if await _is_still_led(term):
@@ -447,13 +452,14 @@ class RuleSupervisor:
     # -- runs and terms ----------------------------------------------------------------------------------------------
 
     def _new_run(self, term: Term | None = None) -> RuleRun:
-        return self._assembly.make_run(self.rule, self._run_failed, term, self.metrics)
+        return self._assembly.make_run(self.rule, self._run_failed, term, self.metrics, self._absent_since)
 
     async def _missing_for(self, run: RuleRun) -> StreamMissingError | None:
         """Check a run; return the error if it needs a stream that does not exist."""
         try:
             await run.check()
         except StreamMissingError as error:
+            self._absent_since = self._absent_since or datetime.now(UTC)
             self._log.warning("rule.waiting", reason=str(error), meaning="starts when it appears")
             return error
         return None

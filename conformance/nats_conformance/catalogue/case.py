@@ -183,6 +183,12 @@ class TransformCase:
     place: TransformPlace
     subjects: tuple[bytes, ...]
 
+    def __str__(self) -> str:
+        source, destination, *subjects = (
+            each.decode("utf-8", "backslashreplace") for each in (self.source, self.destination, *self.subjects)
+        )
+        return f"{self.place.value}: '{source}' to '{destination}', of {', '.join(subjects)}"
+
 
 def copied_entries(config: Mapping[str, Json]) -> list[Json]:
     """Return the entries that a stream copies from; a case may contain any value there."""

@@ -71,6 +71,8 @@ def _failure(judged: Judged, case: Case, label: str, cell: Cell) -> Iterator[str
     verdict = cell.verdict
     yield f"\n### {SIGNS[verdict.outcome].sign} {case.id}, {plain(label)}\n\n"
     yield f"{plain(case.title)} ({_clause(case)}, {case.level.value}). {plain(verdict.reason)}\n\n"
+    if case.transform is not None:
+        yield f"{code(str(case.transform))}\n\n"
     if verdict.mismatches:
         yield row("Where", "Expected", "Observed")
         yield row("---", "---", "---")

@@ -95,6 +95,8 @@ def _failure(judged: Judged, case: Case, label: str, cell: Cell, width: int, pai
     outcome = cell.verdict.outcome
     yield paint(f"{SIGNS[outcome].sign} {case.id}", _CODES[outcome]) + f"  {label}"
     yield f"    {_cut(case.title, width - 4)}"
+    if case.transform is not None:
+        yield f"    {_cut(one_line(str(case.transform)), width - 4)}"
     reason = one_line(cell.verdict.reason)
     yield from textwrap.wrap(reason, max(width, 40), initial_indent="    ", subsequent_indent="    ")
     for mismatch in cell.verdict.mismatches[:_MOST_MISMATCHES]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,9 +36,11 @@ from nats_bridge.rules.leadership.lease import KeptPosition
 from nats_bridge.rules.loops.subject_overlap import takes_filters
 from nats_bridge.rules.reserved_destinations import reserved_remark
 from nats_bridge.rules.run import RuleRun
+from nats_bridge.settings import Start
 from nats_transforms.dialect import server_dialect
 from nats_transforms.republish import Republish
 from nats_transforms.subject import ANY, DOT, collide, is_subset, is_valid_filter, is_wild, matches
+from nats_transforms.timestamp import nanoseconds_of
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
     from nats_bridge.client.wire import Delivered
     from nats_bridge.kinds.republish.model import RepublishRule
     from nats_bridge.rules.context import RuleContext
+
+
+_CLOCKS = timedelta(minutes=5)  # by which the clocks of sidecar and server may differ
 
 
 class RepublishRun(RuleRun):
@@ -129,9 +135,24 @@ class RepublishRun(RuleRun):
         """Whether it is durable, with `start: new`; see `RuleRun`."""
         return self.rule.durable and self.rule.start.policy == "new"
 
+    @property
+    def _start(self) -> Start:
+        """The start without a position. All of a stream that was created while the rule waited for it is new.
+
+        A stream that only reappeared (restored or loaded late) is older than the wait, or has messages older than its
+        creation time. Servers before 2.14 change that time (`nats_bridge.client.stream_identity`).
+        """
+        start, absent_since = self.rule.start, self._context.absent_since
+        if start.policy != "new" or absent_since is None:
+            return start
+        created = nanoseconds_of(str(self._info["created"]))
+        first = Bounds.of(self._info).first
+        is_young = created >= int((absent_since - _CLOCKS).timestamp()) * 1_000_000_000
+        return Start("first") if is_young and (first is None or first.time_ns >= created) else start
+
     async def keep_start(self) -> None:
         """Store the end of the stream, where `start: new` begins; see `RuleRun`."""
-        last = int(self._info["state"]["last_seq"])
+        last = int(self._info["state"]["last_seq"]) if self._start.policy == "new" else 0
         if await RuleConsumer(self._source.api, self._plan).keep_start(last) and last:
             self._warn_of_beginning(last)
 
@@ -171,7 +192,7 @@ class RepublishRun(RuleRun):
         if resumed is None:
             resumed = await self._position_of_lease(replay)
         self._seeding = Seeding(replay, self._encoder)
-        handled = await self._seeding.seed(self._info, rule.start, resumed)
+        handled = await self._seeding.seed(self._info, self._start, resumed)
         if self.begins_at_end and resumed is None and handled:
             self._warn_of_beginning(handled)
         last = Bounds.of(self._info).last
@@ -193,7 +214,7 @@ class RepublishRun(RuleRun):
             "src": rule.republish.src,
             "dest": rule.republish.dest,
             "after_sequence": handled,
-            "position": "resumed" if resumed is not None else rule.start.policy,
+            "position": "resumed" if resumed is not None else self._start.policy,
             "delivery": str(rule.delivery),
             "dialect": self.republish.dialect.name,
             "known_subjects": len(self._encoder.last_sequences),
