@@ -280,7 +280,8 @@ async def _subjects_decide(case: Case, transform: TransformCase, engine: Transfo
 def _agree(bare: Results, placed: Results, *, is_random: bool) -> bool:
     """Return whether a place does not change a transform.
 
-    Both are refused, with any error, or the results are equal. Results of `random` differ each time, so their digits do not count then.
+    Both are refused, with any error, or the results are equal. Results of `random` differ each time, so their digits do
+    not count then.
     """
     if not isinstance(bare, tuple) or not isinstance(placed, tuple):
         return isinstance(bare, tuple) == isinstance(placed, tuple)
