@@ -42,7 +42,7 @@ N ?= 30
 	soak audit lint format types bench figures lock clean
 
 help:
-	@echo "make demo    a server, a stream, native republish next to the bridge's, and whether they agree"
+	@echo "make demo    a server, a stream, native republish next to the sidecar's, and whether they agree"
 	@echo "make unit    the tests that need no server, before each commit"
 	@echo "make test    every promise on the oldest and the newest server (fetched once, kept in a cache)"
 	@echo "             (and a round trip through Spark where there is Java)"

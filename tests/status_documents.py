@@ -61,7 +61,7 @@ def rule(name: str, rate: float = 1200.0, **more: Any) -> dict[str, Any]:
 
 def waiting(name: str = "settings") -> dict[str, Any]:
     reason = (
-        "stream 'KV_SETTINGS' does not exist on connection 'west': of 12 streams the most alike are"
+        "stream 'KV_SETTINGS' does not exist on connection 'west': the most similar of 12 streams:"
         " KV_SETTING, KV_SESSIONS"
     )
     nothing = {

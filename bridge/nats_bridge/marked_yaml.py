@@ -143,12 +143,12 @@ class _Builder:
     def build(self, node: yaml.Node, path: Path, inside: tuple[int, ...]) -> Any:
         mark = _mark(node.start_mark)
         if id(node) in inside:
-            raise DocumentError(mark, "an alias refers to the mapping or list it stands in")
+            raise DocumentError(mark, "an alias refers to the mapping or list that contains it")
         self.values[path] = mark
         if len(self.values) > _MAX_VALUES:
             raise DocumentError(mark, f"more than {_MAX_VALUES} values; aliases multiply them")
         if node.tag not in _TAGS:
-            raise DocumentError(mark, f"tag '{node.tag}' means nothing here; remove it")
+            raise DocumentError(mark, f"tag '{node.tag}' is not supported; remove it")
         within = (*inside, id(node))
         match node:
             case yaml.MappingNode():
@@ -162,7 +162,7 @@ class _Builder:
             case yaml.ScalarNode():
                 return _scalar(node)
             case _:
-                raise DocumentError(mark, "this cannot stand here")
+                raise DocumentError(mark, "this is not allowed here")
 
     def _entries(self, node: yaml.MappingNode, inside: tuple[int, ...]) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
         """Yield the entries of a mapping, with those merged by `<<` last, and only if the mapping does not have
@@ -172,18 +172,18 @@ class _Builder:
         for key_node, value_node in node.value:
             mark = _mark(key_node.start_mark)
             if not isinstance(key_node, yaml.ScalarNode):
-                raise DocumentError(mark, "a key must be a plain text; put quotes around text with { or [")
+                raise DocumentError(mark, "a key must be a string; put quotes around a string with { or [")
             key = _text(key_node)
             if key_node.tag == "tag:yaml.org,2002:merge":
                 merged += value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
                 continue
             if key in seen:
-                raise DocumentError(mark, f"key '{key}' is there twice, first in line {seen[key].line}; keep one")
+                raise DocumentError(mark, f"key '{key}' is a duplicate, first used in line {seen[key].line}; keep one")
             seen[key] = mark
             yield key, key_node, value_node
         for source in merged:
             if not isinstance(source, yaml.MappingNode) or id(source) in inside:
-                raise DocumentError(_mark(source.start_mark), "'<<' takes a mapping, or a list of mappings")
+                raise DocumentError(_mark(source.start_mark), "'<<' needs a mapping or a list of mappings")
             for key, key_node, value_node in self._entries(source, (*inside, id(source))):
                 if key not in seen:
                     seen[key] = _mark(key_node.start_mark)
@@ -209,7 +209,9 @@ def _text(node: yaml.ScalarNode) -> str:
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise DocumentError(_mark(node.start_mark), "the text holds half a character (\\ud800 to \\udfff)") from None
+        raise DocumentError(
+            _mark(node.start_mark), "the string contains half a surrogate pair (\\ud800 to \\udfff)"
+        ) from None
 
 
 def _mark(mark: Any) -> Mark:
@@ -229,22 +231,22 @@ def _explained(error: yaml.MarkedYAMLError, text: str) -> DocumentError:
     if "another document" in problem or "single document" in (error.context or ""):
         return DocumentError(mark, "a second document begins here; keep one per file (remove the '---')")
     if "mapping values are not allowed" in problem:
-        return DocumentError(mark, "a ':' where no key can stand; check the indentation, or put the text in quotes")
+        return DocumentError(mark, "a ':' where no key is allowed; check the indentation, or put the string in quotes")
     if "cannot start any token" in problem:
-        return DocumentError(mark, f"text cannot begin with {here or 'this'}; put it in quotes")
+        return DocumentError(mark, f"a string cannot begin with {here or 'this'}; put it in quotes")
     if "quoted scalar" in (error.context or "") and error.context_mark:
         return DocumentError(_mark(error.context_mark), "this quote is not closed")
     if "undefined alias" in problem:
-        return DocumentError(mark, f'{problem}; text that begins with * needs quotes, such as "*.orders"')
+        return DocumentError(mark, f'{problem}; a string that begins with * needs quotes, such as "*.orders"')
     if "expected alphabetic or numeric character" in problem:
-        return DocumentError(mark, 'text that begins with * or & needs quotes, such as ">" or "*.orders"')
+        return DocumentError(mark, 'a string that begins with * or & needs quotes, such as ">" or "*.orders"')
     if "duplicate anchor" in problem:
         return DocumentError(mark, problem)
     if problem.startswith("expected <block end>"):
-        return DocumentError(mark, "the indentation does not fit the lines above, or a quote before is not closed")
+        return DocumentError(mark, "the indentation does not match the lines above, or a quote above is not closed")
     if problem.startswith("expected ',' or"):
         what = "'}'" if "mapping" in (error.context or "") else "']'"
-        return DocumentError(mark, f"a ',' or {what} is missing before this; text with {{ }} [ ] , : needs quotes")
+        return DocumentError(mark, f"a ',' or {what} is missing before this; a string with {{ }} [ ] , : needs quotes")
     if "could not find expected ':'" in problem:
         return DocumentError(mark, "a key without ':' before this; write key: value")
     context = f" {error.context}" if error.context else ""

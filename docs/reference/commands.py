@@ -14,7 +14,7 @@ _HEAD = """\
 
 Every command with its options, from what `--help` says. This page is generated: `python -m docs.reference --write`.
 
-Exit codes, where a command says nothing else: 0 good, 1 the answer is no, 2 usage or configuration, 3 server not
+Exit codes, where a command says nothing else: 0 success, 1 check failed, 2 usage or configuration error, 3 server un
 reachable. An error is one or two lines on standard error; `nats-bridge --debug COMMAND` adds a traceback. Answers go to
 standard output, logs and progress to standard error. `capture`, `backfill` and `diff` need the extra `spark`
 ([Spark](../spark.md)); their help does not.

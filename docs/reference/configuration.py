@@ -86,7 +86,7 @@ _SECTIONS: Final = (
         "rules:\n  - name: copy\n    kind: mirror\n    stream: ORDERS_COPY\n"
         '    mirror: {name: ORDERS, subject_transforms: [{src: "orders.>", dest: "copy.orders.>"}]}\n'
         "    keep_sequence: true\n    filler_subject: copy.gap",
-        "See [sources, mirrors, buckets](../copying.md#keep_sequence).",
+        "See [sources, mirrors, buckets](../copying.md#mirror-and-keep_sequence).",
     ),
     _Section("Source", "An entry of sources, or mirror"),
     _Section("SubjectTransform", "A subject transform"),

@@ -25,7 +25,7 @@ _HEAD: Final = """\
 
 What each kind of rule counts, and the metric that has it. This page is generated: `python -m docs.reference --write`.
 
-Counters are in `counters` of a rule in [`/status`](../health.md#the-state-as-json), and in the log line `rule.stopped`.
+Counters are in `counters` of a rule in [`/status`](../status-api.md), and in the log line `rule.stopped`.
 They count since the process started, over all restarts of the rule. The metrics themselves, with their labels, are in
 [metrics](metrics.md).
 """

@@ -34,8 +34,8 @@ _SHARED: Final[dict[str, LogEvent]] = {
     "sidecar.stopped": LogEvent("info", "All rules have finished; nothing is in flight."),
     "sidecar.ended": LogEvent("error", "The sidecar stops because of an error.", ("reason",)),
     "sidecar.refused": LogEvent("error", "The sidecar does not start.", ("code", "reason")),
-    "http.failed": LogEvent("error", "A fault in the program failed an HTTP request.", ("path", "reason")),
-    "http.watch_failed": LogEvent("error", "A fault in the program failed the watch for wedged rules.", ("reason",)),
+    "http.failed": LogEvent("error", "An internal error failed an HTTP request.", ("path", "reason")),
+    "http.watch_failed": LogEvent("error", "An internal error failed the watch for wedged rules.", ("reason",)),
     # -- reading the configuration again
     "reload.begins": LogEvent("info", "The file is read again.", ("asked_by", "config")),
     "reload.applied": LogEvent("info", "The new configuration is in force.", ("asked_by", "rules")),
@@ -45,7 +45,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
         "The new configuration is refused; the previous one stays in force.",
         ("asked_by", "reason"),
     ),
-    "reload.failed": LogEvent("error", "A fault in the program prevented the reload.", ("reason",)),
+    "reload.failed": LogEvent("error", "An internal error prevented the reload.", ("reason",)),
     "rule.copied_again": LogEvent(
         "warning",
         "The selection of a source changed; the records in the target no longer match, so it is copied again.",
@@ -72,7 +72,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
         "error", "The server closed a connection permanently; the sidecar opens another one.", ("reason",)
     ),
     "connection.refused": LogEvent(
-        "error", "The server refused a publication, request or subscription of ours.", ("server_says",)
+        "error", "The server refused a publication, request or subscription of the sidecar.", ("server_says",)
     ),
     "connection.rejected": LogEvent(
         "error",
@@ -122,7 +122,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
     "rule.stopped": LogEvent("info", "A rule has stopped; its counters."),
     "rule.ended_at_once": LogEvent(
         "warning",
-        "A rule ended without finishing; the next leader, or the next start, does what was in flight.",
+        "A rule ended without finishing; the next leader, or the next start, handles the messages in flight.",
     ),
     "rule.start_not_kept": LogEvent(
         "warning",
@@ -134,27 +134,25 @@ _SHARED: Final[dict[str, LogEvent]] = {
     "rule.abandon_incomplete": LogEvent(
         "error", "A rule was stopped, and its consumer could not be updated.", ("reason",)
     ),
-    "rule.drain_incomplete": LogEvent("error", "A rule could not finish what was in flight.", ("reason",)),
+    "rule.drain_incomplete": LogEvent("error", "A rule could not finish the messages in flight.", ("reason",)),
     "rule.drain_failed": LogEvent("error", "The drain of a rule failed.", ("reason",)),
-    "rule.drain_timeout": LogEvent("error", "A rule was still draining when its time was over.", ("seconds",)),
+    "rule.drain_timeout": LogEvent("error", "A rule did not drain within its time limit.", ("seconds",)),
     # -- replicas
-    "leadership.ready": LogEvent("info", "The bucket of the leases is readable and writable.", ("replica", "ttl")),
-    "leadership.bucket_created": LogEvent("info", "The bucket of the leases was created.", ("bucket",)),
+    "leadership.ready": LogEvent("info", "The lease bucket is readable and writable.", ("replica", "ttl")),
+    "leadership.bucket_created": LogEvent("info", "The lease bucket was created.", ("bucket",)),
     "leadership.few_servers": LogEvent(
         "info", "The servers of the cluster that have met are too few for the bucket.", ("bucket",)
     ),
     "leadership.one_server": LogEvent(
         "warning", "The bucket was created with one replica, in a cluster.", ("bucket", "reason")
     ),
-    "leadership.bucket_deleted": LogEvent(
-        "warning", "The bucket of the leases was deleted; it is recreated.", ("bucket",)
-    ),
-    "leadership.bucket_missing": LogEvent("warning", "The bucket of the leases cannot be recreated.", ("reason",)),
+    "leadership.bucket_deleted": LogEvent("warning", "The lease bucket was deleted; it is recreated.", ("bucket",)),
+    "leadership.bucket_missing": LogEvent("warning", "The lease bucket cannot be recreated.", ("reason",)),
     "leadership.no_hints": LogEvent(
         "warning", "Changes of leases are polled: the user may not subscribe to them.", ("reason",)
     ),
     "leadership.not_open": LogEvent("warning", "The leases cannot be used yet; no rule runs.", ("reason",)),
-    "leadership.no_answer": LogEvent("warning", "The bucket of the leases does not answer.", ("reason",)),
+    "leadership.no_answer": LogEvent("warning", "The lease bucket does not answer.", ("reason",)),
     "leadership.refused": LogEvent("warning", "The bucket refuses a lease.", ("reason",)),
     "leadership.leaves_server": LogEvent(
         "warning",
@@ -167,7 +165,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
         "info", "With `share`, another replica leads fewer rules: this one is drained and released.", ("term",)
     ),
     "leadership.released": LogEvent("info", "The lease was released.", ("term", "stored")),
-    "leadership.failed": LogEvent("error", "A fault in the program ended the task of a lease.", ("reason",)),
+    "leadership.failed": LogEvent("error", "An internal error ended the task of a lease.", ("reason",)),
     # -- what rules meet
     "rule.not_ready": LogEvent(
         "warning", "The rule has not been ready for ten seconds.", ("waiting_for", "for_seconds")

@@ -75,7 +75,7 @@ def connection_of(options: Mapping[str, str]) -> ConnectionSettings:
                 place = place.setdefault(part, {})
             place[path[-1]] = _number(name, value) if name == "connectTimeout" else value
     if not given.get("servers") and not given.get("context"):
-        raise OptionError('option servers: missing; say .option("servers", "nats://127.0.0.1:4222"), or context')
+        raise OptionError('option servers: missing; set .option("servers", "nats://127.0.0.1:4222"), or context')
     _check_together(names)
     try:
         return ConnectionSettings.model_validate(given)

@@ -102,9 +102,9 @@ def number(found: Mapping[str, str], name: str, *, least: int = 1) -> int | None
     try:
         value = int(text)
     except ValueError:
-        raise OptionError(f"option {name}: '{text}' is not a whole number") from None
+        raise OptionError(f"option {name}: '{text}' is not an integer") from None
     if value < least:
-        raise OptionError(f"option {name}: {value} is too small; the least is {least}")
+        raise OptionError(f"option {name}: {value} must be at least {least}")
     return value
 
 
@@ -131,7 +131,7 @@ def flag(found: Mapping[str, str], name: str, *, default: bool) -> bool:
     """
     text = found.get(name, str(default)).lower()
     if text not in ("true", "false"):
-        raise OptionError(f"option {name}: '{found[name]}' is neither true nor false")
+        raise OptionError(f"option {name}: '{found[name]}' must be true or false")
     return text == "true"
 
 

@@ -263,10 +263,10 @@ def test_it_pauses_and_resumes(page: StatusPage, server: StatusServer) -> None:
 
 
 def test_draining(page: StatusPage) -> None:
-    why = "draining: it finishes what is in flight and ends"
+    why = "draining: it finishes messages in flight and stops"
     rule = samples.rule("monitor", state="draining", condition="draining", ready=False)
     page.show(samples.document(rule, draining=True, why_not_ready=[why]))
-    assert page.text("#headline") == "Draining: it finishes what is in flight"
+    assert page.text("#headline") == "Draining: it finishes messages in flight"
     assert page.part("monitor", ".who small").endswith("finishes")
     assert page.text("#reasons") == why
 

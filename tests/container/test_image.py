@@ -93,7 +93,7 @@ async def test_it_runs_without_rights_on_a_read_only_root_and_ends_on_a_signal(
 async def test_what_is_wrong_is_reported_in_a_line_and_an_exit_code(image: Image) -> None:
     code, said = await finished(*image.started_by())
     reported = json.loads(said)  # one line, for those who collect logs
-    missing = "/etc/nats-bridge/config.yaml: no such file; name the configuration with -c FILE"
+    missing = "/etc/nats-bridge/config.yaml: no such file; give the configuration with -c FILE"
     assert (code, reported["event"], reported["reason"]) == (2, "sidecar.refused", missing)
 
 

@@ -546,7 +546,7 @@ async def test_a_second_process_without_a_lease_is_refused(
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "limits retention": ({"retention": "limits"}, {}, "leave out acknowledge"),
+    "limits retention": ({"retention": "limits"}, {}, "remove acknowledge"),
     "an exclude": ({}, {"exclude": ["{name}.x"]}, "what exclude leaves out would be taken out of the work queue"),
     "overlapping filters": (
         {},

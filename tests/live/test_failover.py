@@ -475,6 +475,6 @@ async def test_the_printed_permissions_are_enough(
         ran = await command_here("failover", "--save", str(saved), "-c", str(config), "--server", "saver")
         assert (ran.code, "streams: 2, durable consumers: 1, " in ran.out) == (0, True), ran
         ran = await command_here("failover", "-c", str(config), "--stream", "none")
-        assert (ran.code, ran.out) == (1, "no stream is copied from the one to the other\n")
+        assert (ran.code, ran.out) == (1, "no stream is copied between these connections\n")
         ran = await command_here("failover", "--save", str(tmp_path), "-c", str(config))
         assert (ran.code, f"'{tmp_path}' is a directory" in ran.err) == (2, True), ran

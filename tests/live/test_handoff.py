@@ -350,7 +350,7 @@ async def test_what_servers_do_not_have(scene: OpenScene) -> None:
     assert (ran.code, ran.out) == (1, "")
     assert "exclude a.secret: servers have no such option" in ran.err
     here.configure(sources=[{"name": "S", "from": "away", "where": {"header": "A", "equals": "b"}}])
-    assert "where: servers do not select messages by a header" in (await here.handoff()).err
+    assert "where: servers cannot select messages by a header" in (await here.handoff()).err
     here.configure(sources=[{"name": "S", "from": "away"}])
     ran = await here.handoff()
     assert "it is on connection 'away'" in ran.err

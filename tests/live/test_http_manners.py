@@ -73,7 +73,7 @@ async def test_changes_are_post_only(rule: tuple[str, dict[str, Any]]) -> None:
     async with running(settings(rule)) as bridge:
         answer = await ask(bridge, "GET", "/-/drain")
         assert (answer.status, answer.headers["Allow"]) == (405, "POST")
-        assert answer.text == "GET is not for this path; POST is\n"
+        assert answer.text == "GET is not allowed on this path; use POST\n"
         answer = await ask(bridge, "POST", "/status")
         assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
         assert not bridge.draining
@@ -134,7 +134,7 @@ async def test_a_fault_is_in_the_log_and_not_in_the_answer(
         monkeypatch.setattr(bridge.supervisors[0], "counters", lambda: {}["a fault"])
         with structlog.testing.capture_logs() as lines:
             answer = await ask(bridge, "GET", "/status")
-        assert (answer.status, answer.text) == (500, "there is a fault in the program; the log says more\n")
+        assert (answer.status, answer.text) == (500, "internal error; see the log\n")
         assert [(line["event"], line["path"], line["reason"]) for line in lines] == [
             ("http.failed", "/status", "'a fault'")
         ]
@@ -194,7 +194,7 @@ async def test_draining(rule: tuple[str, dict[str, Any]]) -> None:
             await bridge.finished.wait()
         assert (await ask(bridge, "GET", "/readyz")).status == 503
         why = json.loads((await ask(bridge, "GET", "/status")).text)["why_not_ready"]
-        assert why == ["draining: it finishes what is in flight and ends"]
+        assert why == ["draining: it finishes messages in flight and stops"]
         assert (await ask(bridge, "GET", "/livez")).status == 200
 
 

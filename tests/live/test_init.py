@@ -84,7 +84,7 @@ async def test_what_2_9_ignores_of_a_2_10_configuration_is_done_as_2_15_does_it(
         await applied(new, tmp_path)
         native = await init(tmp_path, "--server", new_server.url, *FILES)
         assert (native.code, native.out, native.err.count("server 2.15.3 does it")) == (0, "", 3)
-        assert "nothing for a rule to do" in native.err
+        assert "no rule needed" in native.err
 
         ran = await init(tmp_path, "--server", old_server.url, *FILES)
         assert (ran.code, ran.err.count("2.9.10 silently ignores")) == (0, 3), ran
@@ -216,7 +216,7 @@ async def test_what_cannot_be_read(tmp_path: Path) -> None:
     url = f"nats://127.0.0.1:{free_port()}"
     ran = await init(tmp_path, "--server", url, "--from", "X")
     assert (ran.code, ran.out, "no server answers" in ran.err) == (3, "", True)
-    for name, said in (("no.json", "no.json: cannot be read"), ("./list", "./list: no stream configuration")):
+    for name, said in (("no.json", "no.json: cannot be read"), ("./list", "./list: not a stream configuration")):
         (tmp_path / "list").write_text("[]", "utf-8")
         ran = await init(tmp_path, "--from", name, "--dialect", "2.9")
         assert (ran.code, said in ran.err, ran.err.count(name)) == (2, True, 1), ran

@@ -73,7 +73,7 @@ async def test_the_two_streams_that_adr_28_warns_of(
     code, out, err = await checked(tmp_path, document(url, back, fine))
     assert code == 1
     assert f"no  {reported}" in err.splitlines()
-    assert "ok  fine: its streams are there, nothing in the way" in out.splitlines()
+    assert "ok  fine: streams found, no conflicts" in out.splitlines()
     code, out, _ = await checked(tmp_path, document(url, back, fine), "--json")
     answer = json.loads(out)
     assert (code, answer["ok"]) == (1, False)
@@ -275,7 +275,7 @@ async def test_two_connections_to_one_account_and_a_loop_through_both(
         assert "stream A → rule 'r' republishes a.> to a.again.> → stream A: choose" in err
         code, out, err = await checked(tmp_path, document("", rule | {"to": "two"}, connections=named))
         assert (code, err) == (0, "")
-        assert out == "ok  r: its streams are there, nothing in the way\n"
+        assert out == "ok  r: streams found, no conflicts\n"
 
 
 async def test_a_loop_of_the_server_alone_is_reported(
@@ -290,7 +290,7 @@ async def test_a_loop_of_the_server_alone_is_reported(
         assert out.splitlines() == [
             "but native loop, which no rule takes part in: stream A → native republish a.> to b.> → stream B →"
             " native republish b.> to a.> → stream A",
-            "ok  r: its streams are there, nothing in the way",
+            "ok  r: streams found, no conflicts",
         ]
 
 
@@ -313,7 +313,7 @@ async def test_a_user_who_may_not_list_streams(
         assert out.splitlines() == [
             "but connection 'default': the user may not publish to $JS.API.STREAM.LIST: allow it in the user's"
             " permissions; loops through streams that no rule names are not found",
-            "ok  there: its streams are there, nothing in the way",
+            "ok  there: streams found, no conflicts",
         ]
         async with running(settings_for("", there, connections=named)) as sidecar:
             assert [supervisor.state for supervisor in sidecar.supervisors] == ["ready"]

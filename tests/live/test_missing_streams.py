@@ -41,7 +41,7 @@ async def test_a_rule_waits_for_its_stream_while_others_work(
         waiting = await process.said("rule.waiting")
         assert waiting["rule"] == "late"
         assert f"rule 'late': stream '{missing}' does not exist on connection 'default'" in waiting["reason"]
-        assert re.search(f"(the most alike are|the account has) {here.name}", waiting["reason"])
+        assert re.search(f"(the most similar of [0-9]+ streams:|the account has) {here.name}", waiting["reason"])
         ready = await process.said("sidecar.ready")
         assert (ready["rules"], ready["waiting"]) == (1, 1)
         await here.bridged.until_sequence(await here.end())
@@ -148,7 +148,7 @@ async def test_check_says_that_a_stream_is_missing(
     rule = {"name": "bad", "stream": f"{here.name}s", "republish": {"src": ">", "dest": "out.>"}}
     (finding,) = [each for each in await check_server(settings_for(url, rule), None) if each.rule == "bad"]
     assert (finding.ok, finding.code) == (False, StreamMissingError.code)
-    assert re.search(f"(the most alike are|the account has) {here.name}", finding.text)
+    assert re.search(f"(the most similar of [0-9]+ streams:|the account has) {here.name}", finding.text)
 
 
 async def test_few_streams_are_all_named(native_server: Callable[..., NativeServer], raw_peer: OpenPeer) -> None:
@@ -167,7 +167,7 @@ async def test_few_streams_are_all_named(native_server: Callable[..., NativeServ
                 assert await reported() == "the account has FLEET, A"
         assert (await reported()).startswith("the account has FLEET, ")
         await peer.create_stream(name="E", subjects=["E"])
-        assert (await reported()).startswith("of 6 streams the most alike are FLEET, ")
+        assert (await reported()).startswith("the most similar of 6 streams: FLEET, ")
 
 
 @pytest.mark.parametrize("gone", ["source", "target"])

@@ -628,4 +628,7 @@ async def test_a_missing_stream(newest_version: str, servers: SharedServers) -> 
     assert ran.err.startswith("stream 'NONE' does not exist on connection 'default'")
     for name in ("a b", "DLQ.x", "*"):
         ran = await command_here("redrive", name, "--server", await servers.url(newest_version))
-        assert (ran.code, ran.err) == (2, f"'{name}' is no name of a stream: it has no spaces, dots and wildcards\n")
+        assert (ran.code, ran.err) == (
+            2,
+            f"'{name}' is not a valid stream name: it must not contain spaces, dots or wildcards\n",
+        )

@@ -106,7 +106,7 @@ async def test_tls_is_asked_for_and_not_offered(by: str, native_server: Servers,
             connection["tls"] = {"insecure": True}
         code, said = await refused(tmp_path, document(server.url, rule, connections={"default": connection}))
     assert code == 2
-    assert "offers no TLS, which the connection asks for, so nothing was sent" in said
+    assert "offers no TLS, which the connection requires, so nothing was sent" in said
 
 
 async def test_a_destination_among_the_stream_s_own_subjects(

@@ -322,7 +322,7 @@ async def test_over_http(servers: SharedServers, unique_name: Name, raw_peer: Op
         after = await config()
         assert after["hash"] == content_hash(bridge.path) != before["hash"]
         assert after["last_reload"]["changed"] == ["other"]
-        assert after["last_reload"]["asked_by"] == "asked for over HTTP"
+        assert after["last_reload"]["asked_by"] == "requested over HTTP"
         bridge.path.write_text("rules: [\n", "utf-8")
         async with session.post(f"{base}/-/reload") as answer:
             assert (answer.status, (await answer.json())["result"]) == (409, "refused")

@@ -101,7 +101,10 @@ async def test_messages_that_only_we_would_see_are_left_alone(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"durable": True}, "a durable position would keep messages for us while we are away; say durable: false"),
+        (
+            {"durable": True},
+            "a durable consumer would keep messages in the queue while the sidecar is down; set durable: false",
+        ),
         ({"durable": False, "delivery": "at_least_once"}, "delivery at_least_once needs a consumer"),
         ({"durable": False}, "no other consumer takes"),
     ],
@@ -143,7 +146,7 @@ async def test_a_work_queue_needs_consent(servers: SharedServers, unique_name: N
     url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("consent"), retention="workqueue")
     await add_worker(here, "worker")
-    with pytest.raises(RuleRefusedError, match="in which our connection breaks would stay in the queue"):
+    with pytest.raises(RuleRefusedError, match="while the sidecar's connection breaks would stay in the queue"):
         await Sidecar(settings_for(url, here.rule(**WATCHING), fail_fast=True)).start()
 
 

@@ -79,7 +79,7 @@ async def test_a_dead_letter_holds_the_message_and_nothing_acts_in_it(
 @pytest.mark.parametrize(
     ("prefix", "config", "said"),
     [
-        ("", {"allow_msg_schedules": True}, "schedules are copied under names of ours"),
+        ("", {"allow_msg_schedules": True}, "schedules are copied with renamed headers"),
         ("", {"allow_msg_counter": True}, "counters are copied as totals"),
         ("OBJ_", {}, "copied metadata names the bucket of the source"),
         ("", {"allow_msg_ttl": True, "subject_delete_marker_ttl": MINUTE}, "messages with a TTL are copied without it"),

@@ -130,7 +130,7 @@ async def test_each_kind_says_what_it_waits_for(servers: SharedServers, unique_n
         async def both() -> bool:
             state.update(await status_of(bridge))
             reported = {rule["name"]: str(rule["waiting_for"]) for rule in state["rules"]}
-            return "its streams to be there and to answer" in reported["rule"] and "its stream: " in reported["ingress"]
+            return "its streams to exist and answer" in reported["rule"] and "its stream: " in reported["ingress"]
 
         await until(both)
         assert not state["ready"]

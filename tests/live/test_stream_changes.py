@@ -78,7 +78,7 @@ async def test_a_sealed_target_stops_the_rule_and_nothing_is_taken_for_rejected(
         assert "error" not in await here.peer.api(f"STREAM.UPDATE.{here.target}", config | {"sealed": True})
         await Load(here.peer, here.name).burst(100)
         await until(lambda: bridge.error is not None)
-        assert f"stream '{here.target}' is sealed: it takes no more messages" in str(bridge.error)
+        assert f"stream '{here.target}' is sealed: it accepts no more messages" in str(bridge.error)
     assert await here.source_sequences() == list(range(1, 101))
     assert (await here.peer.api(f"STREAM.INFO.{letters}"))["state"]["messages"] == 0
 

@@ -27,8 +27,8 @@ MESSAGES = 8
 @pytest.mark.parametrize(
     ("version", "said"),
     [
-        ("2.10.27", "room in stream '{}', which takes nothing at the moment"),
-        ("2.15.3", "an answer of stream '{}', which leaves messages without one"),
+        ("2.10.27", "room in stream '{}', which accepts nothing at the moment"),
+        ("2.15.3", "an answer of stream '{}', which does not answer some messages"),
     ],
 )
 async def test_a_rule_is_not_ready_while_the_targets_disk_is_full(

@@ -430,4 +430,4 @@ async def test_the_printed_permissions_are_enough(
 async def test_an_account_without_links(newest_version: str, native_server: Servers) -> None:
     async with native_server(newest_version) as server:
         ran = await command_here("watch", "--server", server.url)
-        assert (ran.code, ran.out) == (0, "no stream of this account is a mirror or has sources\n")
+        assert (ran.code, ran.out) == (0, "no stream in this account is a mirror or has sources\n")

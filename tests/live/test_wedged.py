@@ -166,7 +166,7 @@ async def test_a_full_target_is_not_the_rules_fault(
     here = await Copies.make(peer, unique_name("full"), target={"discard": "new", "max_msgs": 10})
     await Load(peer, here.name).burst(30)
     async with running(settings_for(url, here.rule(), **SOON)) as bridge:
-        full = f"room in stream '{here.target}', which takes nothing at the moment"
+        full = f"room in stream '{here.target}', which accepts nothing at the moment"
         await until(lambda: bridge.runs[0].waiting_for == full)
         await looks(bridge, 20)
         assert await get(bridge, "/livez") == (200, "ok\n")

@@ -57,7 +57,7 @@ async def copies(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) 
         ),
         (
             {"name": "rule", "kind": "advisories", "republish": {"src": "$JS.EVENT.ADVISORY.>", "dest": "x.>"}},
-            "there is no history of them",
+            "so there is no history",
         ),
     ],
 )

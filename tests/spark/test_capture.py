@@ -273,7 +273,7 @@ async def test_messages_that_went_before_they_were_captured(
     with pytest.raises(DataLostError) as lost:
         run(stream)
     assert str(lost.value) == (
-        f"stream '{stream}': messages 11 to 15 were removed and not captured: say --allow-gaps to continue without them"
+        f"stream '{stream}': messages 11 to 15 were removed and not captured: use --allow-gaps to continue without them"
     )
     assert sequences(kept) == list(range(1, 11))
     result = run(stream, allow_gaps=True)

@@ -129,7 +129,7 @@ def entries(kept: Path) -> list[str]:
     ("arguments", "code", "said"),
     [
         (["--server", "nats://127.0.0.1:1"], 3, "nats://127.0.0.1:1"),
-        ([], 2, "say where the servers are: --server nats://127.0.0.1:4222"),
+        ([], 2, "no server given: use --server nats://127.0.0.1:4222"),
         (["--continuous", "9", "--to", "1"], 2, "--continuous: has no end"),
         (["--from", "yesterday"], 2, "--from: 'yesterday' is not a time"),
         (["--subjects", "a..b"], 2, "--subjects: 'a..b' is not a subject"),

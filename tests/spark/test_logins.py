@@ -119,7 +119,7 @@ def test_an_address_with_a_password_is_refused_without_showing_it(spark: SparkSe
         read(spark, {"servers": "nats://me:pw-S3cret@127.0.0.1:1"}, "IN").collect()
     error = reported(caught.value)
     assert isinstance(error, OptionError)
-    assert "holds a secret" in str(error)
+    assert "contains a secret" in str(error)
     assert "S3cret" not in str(caught.value) + log.read_text("utf-8", "replace")
 
 

@@ -36,4 +36,4 @@ def test_a_capture_without_arguments_names_the_one_that_is_missing(capfd: pytest
     with pytest.raises(SystemExit) as ended:
         main(["capture", *_SERVER])
     assert ended.value.code == 2
-    assert "missing argument 'DIR': say STREAM DIR, or --all DIR" in capfd.readouterr().err
+    assert "missing argument 'DIR': use STREAM DIR, or --all DIR" in capfd.readouterr().err

@@ -116,7 +116,7 @@ async def test_filters_give_the_same_whether_they_are_pushed_down_or_not(
     [
         ({"stream": "NO_SUCH"}, "", PipelineError, "stream 'NO_SUCH': not found at nats://127.0.0.1"),
         ({"startSequnce": "1"}, "", OptionError, "option startSequnce: unknown; did you mean startSequence?"),
-        ({"partitions": "none"}, "", OptionError, "option partitions: 'none' is not a whole number"),
+        ({"partitions": "none"}, "", OptionError, "option partitions: 'none' is not an integer"),
         ({}, "sequence int", SchemaError, "column sequence: is bigint, not int"),
         ({}, "payload binary", SchemaError, "column payload: messages have none"),
         (

@@ -68,7 +68,7 @@ def test_the_list_of_commands(run: Any) -> None:
     assert ran.code == 0
     for command in COMMANDS:
         assert f"\n  {command} " in ran.out
-    assert "Exit codes: 0 good" in ran.out
+    assert "Exit codes: 0 success" in ran.out
 
 
 def test_nothing_at_all_shows_the_help(run: Any) -> None:
@@ -98,20 +98,26 @@ def test_every_command_has_help_with_an_example(run: Any, command: str) -> None:
         (["explan"], "nats-bridge: unknown command 'explan'; did you mean 'explain'?\nSee: nats-bridge --help\n"),
         (["--nope"], "nats-bridge: no such option '--nope'\nSee: nats-bridge --help\n"),
         (["run"], "nats-bridge run: missing option '-c' / '--config': -c FILE\nSee: nats-bridge run --help\n"),
-        (["check", "-c", GOOD, "stream.json"], "nats-bridge check: give the bridge's configuration (-c FILE), or "),
-        (["check"], "nats-bridge check: give the bridge's configuration (-c FILE), or "),
+        (
+            ["check", "-c", GOOD, "stream.json"],
+            "nats-bridge check: give either the bridge's configuration (-c FILE) or ",
+        ),
+        (["check"], "nats-bridge check: give either the bridge's configuration (-c FILE) or "),
         (["check", "-", "--permissions"], "nats-bridge check: --server and --permissions need -c FILE"),
         (["check", "-c", GOOD, "--dialect", "2.10"], "nats-bridge check: --previous and --dialect need STREAM.json"),
-        (["check", "--schema", "--json"], "nats-bridge check: --permissions and --schema have an output of their own"),
+        (
+            ["check", "--schema", "--json"],
+            "nats-bridge check: --permissions and --schema cannot be combined with --json",
+        ),
         (
             ["check", "monitor.yaml"],
-            "nats-bridge check: the bridge's configuration comes after -c: -c monitor.yaml\nSee: ",
+            "nats-bridge check: write -c before the bridge's configuration: -c monitor.yaml\nSee: ",
         ),
-        (["explain", "a"], "nats-bridge explain: needs SRC and DEST, such as 'orders.*' 'o.$1' (or --jsonl)\n"),
+        (["explain", "a"], "nats-bridge explain: needs SRC and DEST, for example 'orders.*' 'o.$1' (or --jsonl)\n"),
         (["explain", "a", "--jsonl"], "nats-bridge explain: --jsonl reads src, dest and subject from stdin"),
         (["explain", "a", "b", "--dialect", "2.13"], "--dialect: unknown dialect '2.13': known are 2.9, 2.10"),
-        (["check", "-c", "none.yaml"], "none.yaml: no such file; name the configuration with -c FILE\n"),
-        (["clean", "-c", "none.yaml"], "none.yaml: no such file; name the configuration with -c FILE\n"),
+        (["check", "-c", "none.yaml"], "none.yaml: no such file; give the configuration with -c FILE\n"),
+        (["clean", "-c", "none.yaml"], "none.yaml: no such file; give the configuration with -c FILE\n"),
         (["check", "-c", GOOD, "--server", "http://h"], "--server: 'http://h': unknown scheme 'http'"),
         (["check", "none.json"], "none.json: cannot be read (No such file or directory); give a file, or -"),
     ],

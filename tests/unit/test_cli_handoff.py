@@ -35,12 +35,12 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["nope"], 2, "rule 'nope': not in the configuration; there are eu, copy, letters\n"),
-        (["eu", "--after", "S"], 2, "--after S: write SOURCE=SEQUENCE, such as ORDERS=42\n"),
-        (["eu", "--after", "S=-1"], 2, "--after S=-1: write SOURCE=SEQUENCE, such as ORDERS=42\n"),
+        (["nope"], 2, "rule 'nope': not in the configuration; known rules: eu, copy, letters\n"),
+        (["eu", "--after", "S"], 2, "--after S: write SOURCE=SEQUENCE, for example ORDERS=42\n"),
+        (["eu", "--after", "S=-1"], 2, "--after S=-1: write SOURCE=SEQUENCE, for example ORDERS=42\n"),
         (["eu", "--after", "X=1"], 2, "--after X=…: rule 'eu' copies nothing from it; its sources are S\n"),
         (["copy"], 1, "stream 'M' cannot become a native mirror: servers refuse that (10055)"),
-        (["letters"], 1, "servers do not republish advisories: nothing can take over"),
+        (["letters"], 1, "servers do not republish advisories, so no server can take over"),
         (["eu"], 3, "127.0.0.1:1"),
     ],
 )

@@ -81,7 +81,7 @@ def test_the_configuration_says_where(
     assert run(capsys, "-c", CONFIG)[0] == 1
     monkeypatch.setenv("BRIDGE_HTTP__LISTEN", "")
     code, _, err = run(capsys, "-c", CONFIG)
-    assert (code, err) == (2, "http.listen is empty, so this sidecar serves no status: give it an address\n")
+    assert (code, err) == (2, "http.listen is empty, so this sidecar serves no status: set an address\n")
 
 
 def test_no_server_answers(refusing: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,9 +98,9 @@ def test_only_whether_it_lives(server: StatusServer, capsys: pytest.CaptureFixtu
     code, _, err = run(capsys, "--live", "--url", f"{server.url}/elsewhere")
     assert (code, "elsewhere/livez: answers 404" in err) == (3, True)
     code, _, err = run(capsys, "--live", "--watch", "--url", server.url)
-    assert (code, "--live goes with neither --watch nor --json" in err) == (2, True)
+    assert (code, "--live cannot be combined with --watch or --json" in err) == (2, True)
     code, _, err = run(capsys, "--watch", "--json", "--url", server.url)
-    assert (code, "--watch is for a person" in err) == (2, True)
+    assert (code, "--watch cannot be combined with --json" in err) == (2, True)
 
 
 def test_another_program_is_there(server: StatusServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +108,7 @@ def test_another_program_is_there(server: StatusServer, capsys: pytest.CaptureFi
     assert (code, "answers 404" in err) == (3, True)
     server.document = {"hello": "world"}
     code, _, err = run(capsys, "--url", server.url)
-    assert (code, "but not with a sidecar's state" in err) == (3, True)
+    assert (code, "the response is not a sidecar's state" in err) == (3, True)
 
 
 def test_proxies_of_the_environment_are_not_asked(
@@ -147,7 +147,7 @@ def test_the_listeners_own_address() -> None:
 
 def test_url_and_configuration_together(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "--url", "http://h:1", "-c", "x.yaml")
-    assert (code, "give one" in err) == (2, True)
+    assert (code, "--url and -c cannot be combined" in err) == (2, True)
 
 
 def test_a_listener_that_speaks_something_else(capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,7 +166,7 @@ def test_a_listener_that_speaks_something_else(capsys: pytest.CaptureFixture[str
         code, out, err = run(capsys, "--url", url)
         greeting.join(LIMIT)
     assert (code, out) == (3, "")
-    assert err.startswith(f"{url}/status: answers, but not in HTTP: is nats-bridge running")
+    assert err.startswith(f"{url}/status: the response is not HTTP: is nats-bridge running")
 
 
 def test_an_empty_address_is_not_the_usual_one(capsys: pytest.CaptureFixture[str]) -> None:

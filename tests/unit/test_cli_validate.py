@@ -31,7 +31,7 @@ def validate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_good_configuration(validate: Any) -> None:
-    assert validate(GOOD) == (0, "good: a 2.15.3 server takes it\n", "")
+    assert validate(GOOD) == (0, "good: nats-server 2.15.3 accepts it\n", "")
 
 
 def test_the_normalised_configuration_as_json(validate: Any) -> None:
@@ -46,7 +46,7 @@ def test_a_refusal_is_the_servers(validate: Any) -> None:
     code, out, err = validate(CYCLE)
     assert (code, out) == (1, "")
     assert err == (
-        "a 2.15.3 server refuses it: stream configuration for republish destination forms a cycle (500, 10052)\n"
+        "nats-server 2.15.3 rejects it: stream configuration for republish destination forms a cycle (500, 10052)\n"
     )
     code, out, err = validate(CYCLE, "-", "--json", "--dialect", "2.10.27")
     assert (code, err) == (1, "")
@@ -112,7 +112,7 @@ def test_a_file_and_a_wrapped_configuration(validate: Any, tmp_path: Path) -> No
 def test_native_defects_are_warned_of(validate: Any) -> None:
     crash = {"name": "S", "subjects": ["a.*"], "republish": {"src": "a.*", "dest": "b.{{partition(0,1)}}"}}
     code, out, err = validate(crash, "--dialect", "2.10")
-    assert (code, out) == (0, "good: a 2.10.27 server takes it\n")
+    assert (code, out) == (0, "good: nats-server 2.10.27 accepts it\n")
     assert err == (
         "warning: republish.dest: the server process ends at the first message that matches (crash-partition-zero)\n"
     )
@@ -130,9 +130,13 @@ def test_an_update_of_a_configuration(validate: Any, tmp_path: Path) -> None:
     assert validate(GOOD, *update) == (
         1,
         "",
-        "a 2.12.15 server refuses the update: message TTL status can not be disabled (500, 10052)\n",
+        "nats-server 2.12.15 rejects the update: message TTL status can not be disabled (500, 10052)\n",
     )
-    assert validate({**GOOD, "allow_msg_ttl": True}, *update) == (0, "good: a 2.12.15 server takes the update\n", "")
+    assert validate({**GOOD, "allow_msg_ttl": True}, *update) == (
+        0,
+        "good: nats-server 2.12.15 accepts the update\n",
+        "",
+    )
     code, out, _ = validate({**GOOD, "subject_delete_marker_ttl": 10**9}, *update, "--json")
     reported = json.loads(out)
     assert (code, reported["ok"], reported["config"]["allow_msg_ttl"], reported["config"]["allow_rollup_hdrs"]) == (
@@ -146,11 +150,11 @@ def test_an_update_of_a_configuration(validate: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("present", "said"),
     [
-        ("[]", "no configuration of a stream: give what STREAM.INFO answers"),
-        ('{"error": {"code": 404}}', "no configuration of a stream: give what STREAM.INFO answers"),
+        ("[]", "not a stream configuration: give the response of STREAM.INFO"),
+        ('{"error": {"code": 404}}', "not a stream configuration: give the response of STREAM.INFO"),
         (
             '{"name": "S", "max_msgs": "5"}',
-            "no stream of a 2.15.3 server: invalid JSON: json: cannot unmarshal string into Go struct field"
+            "not a valid stream on nats-server 2.15.3: invalid JSON: json: cannot unmarshal string into Go struct field"
             " StreamConfigRequest.StreamConfig.max_msgs of type int64",
         ),
         ("{", "1:2: not valid JSON: Expecting property name enclosed in double quotes"),
@@ -167,4 +171,7 @@ def test_a_present_configuration_that_is_none_exits_2(validate: Any, tmp_path: P
 
 def test_stdin_is_read_once(validate: Any) -> None:
     code, _, err = validate(GOOD, "-", "--previous", "-")
-    assert (code, err) == (2, "stdin holds one configuration: give a file for STREAM.json or for --previous\n")
+    assert (code, err) == (
+        2,
+        "stdin can contain only one configuration: give a file for STREAM.json or for --previous\n",
+    )

@@ -48,7 +48,7 @@ def test_a_name_is_a_connection_of_the_configuration(config: Path) -> None:
 @pytest.mark.parametrize(
     ("server", "problem"),
     [
-        ("", "say where the servers are: --server nats://127.0.0.1:4222, or the name of a context of `nats`"),
+        ("", "no server given: use --server nats://127.0.0.1:4222, or the name of a `nats` context"),
         ("http://a:1", "--server: "),
         ("nats://me:secret@a:1", "--server: "),
     ],
@@ -61,5 +61,7 @@ def test_problems_name_the_option(server: str, problem: str) -> None:
 
 
 def test_a_connection_that_the_configuration_lacks(config: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--server east: .*has no such connection; it has default, west"):
+    with pytest.raises(
+        ConfigError, match=r"--server east: .*no such connection in .*; known connections: default, west"
+    ):
         connection_named(server="east", config=config)

@@ -204,7 +204,7 @@ def test_an_account_comes_back_from_its_file(tmp_path: Path) -> None:
 def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "west.json"
     file.write_text(text, "utf-8")
-    with pytest.raises(ConfigError, match=r"west\.json: is no file that nats-bridge failover --save wrote"):
+    with pytest.raises(ConfigError, match=r"west\.json: was not written by nats-bridge failover --save"):
         load_account(file)
     with pytest.raises(ConfigError, match=r"none\.json: No such file"):
         load_account(tmp_path / "none.json")

@@ -132,10 +132,10 @@ def test_what_a_newer_server_reported_of_itself_is_no_feature() -> None:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ({"subjects": ["a"]}, "no stream configuration with a name"),
-        ([], "no stream configuration with a name"),
-        ({"name": 7}, "no stream configuration with a name"),
-        ({"name": "S", "subjects": ["a"], "republish": {"src": "a", "dest": "a"}}, "no server takes this"),
+        ({"subjects": ["a"]}, "not a stream configuration with a name"),
+        ([], "not a stream configuration with a name"),
+        ({"name": 7}, "not a stream configuration with a name"),
+        ({"name": "S", "subjects": ["a"], "republish": {"src": "a", "dest": "a"}}, "every server rejects this"),
     ],
 )
 def test_what_is_no_configuration(wanted: Any, said: str) -> None:

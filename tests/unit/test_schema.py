@@ -25,10 +25,21 @@ RULE = {"name": "a", "kind": "republish", "stream": "S", "republish": {"src": "a
 
 ONLY_CHECK_KNOWS = [
     # what refers to another place, or to a file
-    *("no connection '", "is left out and means 'default'", "is the name of rules[", "no such file", "source records"),
+    *(
+        "no connection '",
+        "is not set and defaults to 'default'",
+        "is already the name of rules[",
+        "no such file",
+        "source records",
+    ),
     *("connects as a client", "no context '", "is a folder, not a file"),
     # what a text may hold
-    *("is not a subject", "is not a key", "holds white space", "is empty; nothing would be republished"),
+    *(
+        "is not a subject",
+        "is not a key",
+        "holds white space",
+        "must not be empty, because nothing would be republished",
+    ),
     "is a command to the server",
     *(
         "is not a JetStream domain",
@@ -38,33 +49,33 @@ ONLY_CHECK_KNOWS = [
     ),
     *("unknown dialect", "must be a time with zone", "cannot begin subjects", "is not the name of a header"),
     *("filter is invalid", "invalid subject", "must be a valid subject without wildcards", "is not host:port"),
-    *("must be a subject that can be published to", "cannot be put in front of", "server's URL is empty"),
+    *("must be a subject that can be published to", "cannot be a prefix of", "server's URL is empty"),
     *(
-        "holds a secret",
+        "contains a secret",
         "unknown scheme",
         "WebSocket is not supported",
-        "names no host",
-        "has something after the port",
+        "has no host",
+        "must not have anything after the port",
     ),
-    *("has no valid port or host", "port 0 cannot be connected to", "has something after the port"),
+    *("has no valid port or host", "port 0 cannot be connected to", "must not have anything after the port"),
     # which keys go together
     *("cannot be combined with", "at_least_once needs a position", "fills numbers only together", "selects more than"),
     *("remove the start, or this", "with keep_sequence the target's last sequence is the position"),
     *("next to subject_transforms", "is left out and means", "give the subject that is stored"),
     *(
-        "needs servers, or a context",
+        "needs servers or a context",
         "needs 'password_file'",
         "needs 'user'",
         "needs 'key'",
     ),  # or the environment has it
     # what subjects and transforms mean together
-    *("'; keep", "filters can not overlap", "duplicate source", "detected cycle", "endless loop", "leaves out all of"),
+    *("'; keep", "filters can not overlap", "duplicate source", "detected cycle", "endless loop", "excludes all of"),
     *("leave out all of", "is not part of"),
     *(
         "invalid mapping destination",
         "invalid subject (",
         "both must end in",
-        "no '*' can stand there",
+        "'*' is not allowed there",
         "partition of 0",
     ),
     *("belongs to servers and replies", "selects no advisory about a message", "keep one position for both"),

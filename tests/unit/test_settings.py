@@ -62,12 +62,12 @@ def test_there_are_cases_for_every_kind_of_mistake() -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yaml: no such file; name the configuration with -c FILE"):
+    with pytest.raises(ConfigError, match=r"none\.yaml: no such file; give the configuration with -c FILE"):
         load(tmp_path / "none.yaml", {})
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is a folder; name the configuration file in it"):
+    with pytest.raises(ConfigError, match="is a folder; give the configuration file in it"):
         load(tmp_path, {})
 
 

@@ -25,7 +25,7 @@ def test_the_command_quotes_every_line(
 ) -> None:
     text = "log: {level: loud}\nrules:\n  - name: a\n    kind: republsh\n    stream: S\n"
     assert _said(text, tmp_path, capsys, monkeypatch) == (
-        "bridge.yaml:1:14: log.level: unknown value 'loud'; takes: debug, info, warning, error\n"
+        "bridge.yaml:1:14: log.level: unknown value 'loud'; allowed: debug, info, warning, error\n"
         "    log: {level: loud}\n"
         "                 ^\n"
         "bridge.yaml:4:11: rules[0].kind: unknown kind 'republsh'; did you mean 'republish'?\n"

@@ -36,7 +36,7 @@ class TestRetentionByConsumers:
         if retention == "interest":
             assert said is None
         else:
-            assert "in which our connection breaks would stay in the queue" in str(said)
+            assert "while the sidecar's connection breaks would stay in the queue" in str(said)
 
     @pytest.mark.parametrize(
         ("consumers", "watched", "missing"),
@@ -56,5 +56,5 @@ class TestRetentionByConsumers:
         assert f"no other consumer takes '{missing}'" in said
 
     def test_positions_and_confirmations_keep_messages(self, retention: str) -> None:
-        assert "say durable: false" in str(reason(retention, ALL, durable=True))
+        assert "set durable: false" in str(reason(retention, ALL, durable=True))
         assert "use at_most_once" in str(reason(retention, ALL, at_least_once=True))

@@ -82,7 +82,7 @@ def test_the_leader_is_shown_only_where_there_are_replicas() -> None:
 
 def test_a_ready_sidecar_and_one_without_rules() -> None:
     assert plain(status_lines(samples.document(), 80))[0] == "orders-bridge is ready (nats-bridge 0.1.0, up 3 h)"
-    assert plain(status_lines(samples.document(), 80))[-1] == "there are no rules yet"
+    assert plain(status_lines(samples.document(), 80))[-1] == "no rules yet"
     draining = samples.document(draining=True, ready=False)
     assert plain(status_lines(draining, 80))[0].startswith("orders-bridge is draining (")
 

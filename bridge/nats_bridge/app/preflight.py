@@ -74,6 +74,6 @@ async def _findings(settings: Settings, opened: dict[str, Connection]) -> list[C
         except BridgeError as error:
             findings.append(CheckFinding(rule.name, False, error.code, str(error)))
         else:
-            findings.append(CheckFinding(rule.name, True, "good", "its streams are there, nothing in the way"))
+            findings.append(CheckFinding(rule.name, True, "good", "streams found, no conflicts"))
             findings += [CheckFinding(rule.name, True, "diverges", remark) for remark in run.remarks]
     return findings

@@ -133,7 +133,7 @@ class Sidecar:
         """
         settings = self.settings
         if not settings.rules:
-            raise ConfigError("rules: there is none, so there is nothing to do; add one")
+            raise ConfigError("rules: none configured; add at least one")
         try:
             assembly = await self._open()
             if settings.fail_fast:
@@ -275,8 +275,8 @@ class Sidecar:
         plan = plan_reload(self.settings, settings)
         if plan.restart:
             raise ConfigError(
-                f"{self.config_path}: {', '.join(plan.restart)}: read at the start only, so this cannot change while"
-                " the sidecar runs: restart it, or leave that as it was"
+                f"{self.config_path}: {', '.join(plan.restart)}: read only at the start, so this cannot change "
+                "while the sidecar runs: restart the sidecar, or undo the change"
             )
         changeover = self._changeover = Changeover(
             self._assembly, settings, plan, self._supervisors, self._make_supervisor, self._opened
@@ -297,7 +297,7 @@ class Sidecar:
                 "rule.copied_again",
                 rule=name,
                 source=source,
-                meaning="what is selected or where it is stored was changed, so it is copied from its start again",
+                meaning="the selection or the target subjects changed, so the source is copied from its start again",
             )
         return None if plan.is_empty else plan.touched
 

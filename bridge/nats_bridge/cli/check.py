@@ -27,24 +27,25 @@ if TYPE_CHECKING:
 @click.option(
     "--server",
     metavar="URL",
-    help="Check the cluster as well: streams, loops, side effects. 'config' uses the file's own servers.",
+    help="Also check the cluster: streams, loops, side effects. 'config' means the servers in the file.",
 )
 @click.option(
     "--permissions",
     is_flag=True,
-    help="Print what the connections' users must be allowed; with --server as narrow as the streams there permit.",
+    help="Print the permissions that the connections' users need; --server makes them as narrow as possible.",
 )
-@click.option("--nsc", is_flag=True, help="Print --permissions as commands of nsc, for users with a JWT.")
+@click.option("--nsc", is_flag=True, help="Print --permissions as nsc commands, for users with a JWT.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of configurations, for editors and other tools.")
 @click.option(
     "--previous",
     metavar="FILE",
-    help="The stream's present configuration, or its `nats stream info --json`: STREAM.json is an update of it then.",
+    help="The stream's current configuration, or its `nats stream info --json`. STREAM.json is then checked as an "
+    "update.",
 )
 @click.option(
-    "--dialect", metavar="V", help=f"Of STREAM.json: the server's version, such as 2.10.27.  [default: {DEFAULT}]"
+    "--dialect", metavar="V", help=f"The server version for STREAM.json, for example 2.10.27.  [default: {DEFAULT}]"
 )
-@click.option("--json", "as_json", is_flag=True, help='{"ok", …} on stdout.')
+@click.option("--json", "as_json", is_flag=True, help='Print the result as JSON: {"ok", …}.')
 def check_command(
     stream: str | None,
     config: Path | None,
@@ -56,15 +57,16 @@ def check_command(
     dialect: str | None,
     as_json: bool,
 ) -> int:
-    """Check a configuration and run its tests; with --server also check the cluster as `run` would. Nothing is changed
-    there.
+    """Check a configuration and run its tests. With --server, also check the cluster as `run` would. It changes
+    nothing.
 
-    Or validate a native stream configuration (STREAM.json, - is stdin) as a server of a version would on create or,
-    with --previous, on update: every setting, with the server's own words and codes, but not what only a running server
-    knows: its limits and those of the account, how many servers there are, other streams, the stream's consumers.
+    Or validate a native stream configuration (STREAM.json, or - for stdin) as a server of the given version would when
+    the stream is created or, with --previous, updated. Every setting is checked, with the server's own messages and
+    error codes. Checks that need a running server are left out: limits of the server and the account, the number of
+    servers, other streams, and the stream's consumers.
 
-    Exit code 0: it can run; the server takes it. 1: a rule cannot run on that cluster, a test failed, the server
-    refuses it. 2: the configuration is wrong. 3: no server answers.
+    Exit codes: 0 the configuration is valid; 1 a rule cannot run on that cluster, a test failed, or the server rejects
+    the stream configuration; 2 the bridge's configuration is invalid; 3 server unreachable.
 
     \b
     Example:
@@ -75,19 +77,19 @@ def check_command(
       nats-bridge check --schema > schema.json
     """
     if stream and stream.endswith((".yaml", ".yml")):
-        raise click.UsageError(f"the bridge's configuration comes after -c: -c {stream}")
+        raise click.UsageError(f"write -c before the bridge's configuration: -c {stream}")
     if (config is not None) + (stream is not None) + schema != 1:
         raise click.UsageError(
-            "give the bridge's configuration (-c FILE), or that of a stream (STREAM.json, - is stdin)"
+            "give either the bridge's configuration (-c FILE) or a stream configuration (STREAM.json, or - for stdin)"
         )
     if config is None and (server or permissions):
         raise click.UsageError("--server and --permissions need -c FILE")
     if stream is None and (previous or dialect):
         raise click.UsageError("--previous and --dialect need STREAM.json")
     if (permissions or schema) and as_json:
-        raise click.UsageError("--permissions and --schema have an output of their own; leave out --json")
+        raise click.UsageError("--permissions and --schema cannot be combined with --json; remove it")
     if nsc and not permissions:
-        raise click.UsageError("--nsc is for --permissions: say both")
+        raise click.UsageError("--nsc needs --permissions")
     if schema:
         from nats_bridge.settings.schema import configuration_schema
 

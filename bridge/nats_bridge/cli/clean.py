@@ -74,9 +74,9 @@ async def _remove(api: JetStreamApi, durable: Durable) -> str:
 @config_option
 @click.argument("rules", nargs=-1, metavar="[RULE…]")
 def clean_command(config: Path, rules: tuple[str, ...]) -> None:
-    """Remove what the sidecar left on servers: durable consumers and leases of the rules named, or of all rules.
+    """Remove the sidecar's durable consumers and leases from servers, for the given rules or for all rules.
 
-    This removes their positions: such a rule begins at its `start` again.
+    This removes the rules' positions: each rule then begins at its `start` again.
 
     \b
     Example:

@@ -18,13 +18,13 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def server_option(command: _Command) -> _Command:
     """`--server URL|NAME`, whose members of a connection are `members_of`."""
-    text = "The servers' URL, or the name of a context of `nats`, or with -c FILE of one of its connections."
+    text = "Server URLs, or the name of a `nats` context, or with -c FILE the name of a connection."
     return click.option("--server", metavar="URL|NAME", help=text)(command)
 
 
 def connection_options(command: _Command) -> _Command:
     """`--server URL|NAME` and `-c FILE`."""
-    text = "A configuration of the bridge to take the connection from."
+    text = "A bridge configuration that contains the connection."
     path = click.Path(path_type=Path)
     return server_option(click.option("-c", "--config", metavar="FILE", type=path, help=text)(command))
 
@@ -59,14 +59,13 @@ def known_connections(*, server: str | None, config: Path | None, **_: object) -
     if config is None:
         if not server:
             raise ConfigError(
-                "say where the servers are: --server nats://127.0.0.1:4222, or the name of a context of `nats`,"
-                " or -c FILE"
+                "no server given: use --server nats://127.0.0.1:4222, or the name of a `nats` context, or -c FILE"
             )
         return Settings(connections={"default": Connection.model_validate(members_of(server))}), "default"
     settings, name = load(config), server or "default"
     if name not in settings.connections:
         known = ", ".join(settings.connections)
-        raise ConfigError(f"--server {name}: {config} has no such connection; it has {known}")
+        raise ConfigError(f"--server {name}: no such connection in {config}; known connections: {known}")
     return settings, name
 
 

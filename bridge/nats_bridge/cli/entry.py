@@ -27,15 +27,15 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("cli.sidecar:run_command", "Run the rules of a configuration until SIGTERM."),
     "status": (
         "cli.status.command:status_command",
-        "Show what a running sidecar does; --watch keeps showing it.",
+        "Show the state of a running sidecar; --watch keeps showing it.",
     ),
-    "check": ("cli.check:check_command", "Check a configuration, and the cluster for it; or a stream's."),
-    "explain": ("cli.explain:explain_command", "Show how a transform makes a subject, token by token."),
-    "handoff": ("cli.handoff:handoff_command", "Print the native configuration that takes over from a rule."),
-    "failover": ("cli.failover:failover_command", "Plan how consumers move to the copies of their streams."),
-    "clean": ("cli.clean:clean_command", "Remove what the sidecar left on servers."),
+    "check": ("cli.check:check_command", "Check a configuration and its cluster, or a stream configuration."),
+    "explain": ("cli.explain:explain_command", "Show how a transform produces a subject, token by token."),
+    "handoff": ("cli.handoff:handoff_command", "Print the native configuration that replaces a rule."),
+    "failover": ("cli.failover:failover_command", "Plan how to move consumers to the copies of their streams."),
+    "clean": ("cli.clean:clean_command", "Remove the sidecar's consumers and leases from servers."),
     "watch": ("cli.watch:watch_command", "Check whether native mirrors and sources make progress."),
-    "redrive": ("cli.redrive:redrive_command", "Put dead letters back on their original subjects."),
+    "redrive": ("cli.redrive:redrive_command", "Publish dead letters on their original subjects again."),
 }
 # The commands of other distributions, which register them as entry points: which one has it, and the list's words.
 _ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
@@ -43,7 +43,7 @@ _ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "servers": ("nats-conformance", "List and fetch native NATS servers."),
     "demo": ("nats-conformance", "See native republish and the bridge side by side."),
     "capture": ("nats-bridge-spark", "Capture streams as Parquet, on Spark."),
-    "restore": ("nats-bridge-spark", "Create streams again from captures, on Spark."),
+    "restore": ("nats-bridge-spark", "Recreate streams from captures, on Spark."),
     "backfill": ("nats-bridge-spark", "Copy a stream's history through a rule, on Spark."),
     "diff": ("nats-bridge-spark", "Compare two streams or captures, message by message, on Spark."),
 }
@@ -120,14 +120,14 @@ def _version() -> str:
 @click.option(
     "--permissions",
     is_flag=True,
-    help=f"Print what the users of the command must be allowed, and do nothing. Of {', '.join(_WITH_PERMISSIONS)}.",
+    help=f"Print the permissions that the command needs, and do nothing else. For {', '.join(_WITH_PERMISSIONS)}.",
 )
 @click.version_option(package_name="nats-bridge", prog_name="nats-bridge")
 @click.pass_context
 def program(ctx: click.Context, debug: bool, permissions: bool) -> None:
     """Republish and subject transforms for NATS JetStream, exactly as the server does them.
 
-    Exit codes: 0 good, 1 the answer is no, 2 usage or configuration error, 3 server not reachable.
+    Exit codes: 0 success, 1 check failed, 2 usage or configuration error, 3 server unreachable.
 
     \b
     Example:
@@ -136,7 +136,7 @@ def program(ctx: click.Context, debug: bool, permissions: bool) -> None:
     """
     if permissions and ctx.invoked_subcommand not in _WITH_PERMISSIONS:
         raise click.UsageError(
-            f"--permissions is of {', '.join(_WITH_PERMISSIONS)}; check -c FILE --permissions prints those of run", ctx
+            f"--permissions is for {', '.join(_WITH_PERMISSIONS)}; for run, use check -c FILE --permissions", ctx
         )
 
 

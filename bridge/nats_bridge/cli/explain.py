@@ -26,7 +26,7 @@ from nats_transforms.transform import Transform, compile_transform
 @click.argument("destination", metavar="DEST", required=False)
 @click.argument("subjects", metavar="[SUBJECT…]", nargs=-1)
 @dialect_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--jsonl", "as_lines", is_flag=True, help='Read {"src", "dest", "subject"} per line from stdin.')
 @click.pass_context
 def explain_command(
@@ -38,9 +38,9 @@ def explain_command(
     as_json: bool,
     as_lines: bool,
 ) -> int:
-    """Show how a transform makes a subject, token by token.
+    """Show how a transform produces a subject, token by token.
 
-    Exit code 0: all subjects match. 1: one does not, or a server would refuse the transform.
+    Exit codes: 0 all subjects match; 1 a subject does not match, or a server would reject the transform.
 
     With --jsonl, every line of stdin is answered by one line on stdout, in order: {"subject": "…"},
     {"subject": null} when the source does not match, or {"error": "…"}. Bytes of a subject that are not
@@ -54,11 +54,13 @@ def explain_command(
     """
     if as_lines:
         if source is not None or as_json:
-            raise click.UsageError("--jsonl reads src, dest and subject from stdin; give no arguments, no --json", ctx)
+            raise click.UsageError(
+                "--jsonl reads src, dest and subject from stdin; remove the arguments and --json", ctx
+            )
         answer_stream(cast("BufferedReader", sys.stdin.buffer), sys.stdout.buffer, version)
         return EXIT_GOOD
     if source is None or destination is None:
-        raise click.UsageError("needs SRC and DEST, such as 'orders.*' 'o.$1' (or --jsonl)", ctx)
+        raise click.UsageError("needs SRC and DEST, for example 'orders.*' 'o.$1' (or --jsonl)", ctx)
     try:
         transform = compile_transform(bytes_of(source), bytes_of(destination), version)
     except TransformError as error:
@@ -68,7 +70,7 @@ def explain_command(
             # Comes with all settings, which a good transform does not need.
             from nats_bridge.settings.checks.transforming import remedy
 
-            text = f"a {version.name} server refuses '{source}' → '{destination}': {error.reason}"
+            text = f"nats-server {version.name} rejects '{source}' → '{destination}': {error.reason}"
             click.echo(_printable(text + remedy(error.code, source, destination)), err=True)
         return EXIT_NO
     return _as_json(transform, subjects) if as_json else _for_a_person(transform, subjects)
@@ -92,7 +94,7 @@ def _for_a_person(transform: Transform, subjects: tuple[str, ...]) -> int:
     lines = _heading(transform)
     matched = True
     if not subjects and not transform.is_empty:
-        lines += ["", click.style("good: a server of this version takes it", fg="green")]
+        lines += ["", click.style("good: servers of this version accept it", fg="green")]
     for subject in subjects:
         explanation = transform.explain(bytes_of(subject))
         matched = matched and explanation.result is not None
@@ -148,7 +150,7 @@ def _subject_lines(explanation: Explanation, dialect: Dialect) -> list[str]:
         fate = (
             "republish drops it, ingress transforms store it"
             if dialect.republish_suppresses_invalid_subject
-            else "servers of this version use it all the same"
+            else "servers of this version use it anyway"
         )
         lines += ["", click.style(f"warning: the result is not a valid subject; {fate}", fg="yellow")]
     return lines
@@ -262,14 +264,14 @@ class LineAnswerer:
         source, destination, subject = request.get("src"), request.get("dest"), request.get("subject")
         if not (isinstance(source, str) and isinstance(destination, str) and isinstance(subject, str)):
             wrong = [key for key in ("src", "dest", "subject") if not isinstance(request.get(key), str)]
-            return _error(f"{', '.join(wrong)}: must be there, as text")
+            return _error(f"{', '.join(wrong)}: must be a string")
         try:
             apply = self._compiled.get((source, destination)) or self._compile(source, destination)
             if isinstance(apply, str):
                 return _error(apply)
             result = apply(subject.encode(*_ENCODING))
         except UnicodeEncodeError as error:
-            return _error(f"'\\u{ord(error.object[error.start]):04x}' is half a character and no byte")
+            return _error(f"'\\u{ord(error.object[error.start]):04x}' is half a surrogate pair, not a byte")
         if result is None:
             return b'{"subject": null}\n'
         return b'{"subject": %b}\n' % encode_basestring_ascii(result.decode(*_ENCODING)).encode("ascii")

@@ -27,32 +27,35 @@ _NAMED: Final = 10  # ranges that a line names
 
 @click.command("failover")
 @connection_options
-@click.option("--to", "target", metavar="NAME", help="With -c: the connection of the copies.")
+@click.option("--to", "target", metavar="NAME", help="With -c: the connection with the copies.")
 @click.option("--stream", metavar="NAME", help="Only the copies of this stream.")
 @click.option(
     "--save",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Save streams, consumers and how far these have acknowledged, for a later plan, and plan nothing.",
+    help="Save streams, consumers and their acknowledged positions for a later plan, instead of planning.",
 )
 @click.option(
-    "--saved", metavar="FILE", type=click.Path(path_type=Path), help="What --save wrote, instead of asking the source."
+    "--saved",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Read a file written by --save instead of connecting to the source.",
 )
 @click.option(
     "--out", "folder", metavar="DIR", type=click.Path(path_type=Path), help="Write the consumers' configurations here."
 )
-@click.option("--json", "as_json", is_flag=True, help="The plan on stdout as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def failover_command(save: Path | None, saved: Path | None, folder: Path | None, as_json: bool, **given: Any) -> int:
-    """Plan how consumers move to the copies of their streams: where each durable consumer begins there, what is
-    redelivered, and what is lost. Nothing is changed on any server.
+    """Plan how to move consumers to the copies of their streams: where each durable consumer begins, and which messages
+    are redelivered or lost. Nothing is changed on any server.
 
-    Copied is what rules of the configuration copy from one connection (--server) to the other (--to), and what servers
-    copy natively. The files of --out are requests for CONSUMER.CREATE; `nats consumer add STREAM --config FILE` takes
-    them, too. A plan from a file of --save knows nothing later: save regularly. A file is replaced when the new one is
-    complete.
+    The plan includes streams that rules of the configuration copy from one connection (--server) to the other (--to),
+    and streams that servers copy natively. The files in --out are CONSUMER.CREATE requests. You can also create the
+    consumers with `nats consumer add STREAM --config FILE`. A plan from a --save file only covers the state at the time
+    of the save, so save regularly. A file is replaced only when the new one is complete.
 
-    Exit codes: 0 every consumer continues with its next message, or saved; 1 one does not, no stream is copied, or some
-    did not answer; 2 usage or configuration; 3 no server.
+    Exit codes: 0 every consumer continues with its next message, or the state was saved; 1 a consumer does not, no
+    stream is copied, or some did not answer; 2 usage or configuration error; 3 server unreachable.
 
     \b
     Example:
@@ -67,12 +70,12 @@ def failover_command(save: Path | None, saved: Path | None, folder: Path | None,
     target, stream = given["target"] or source, given["stream"] or ""
     if save is not None:
         if given["target"] or stream or saved or folder or as_json:
-            raise click.UsageError("--save saves the whole account, and plans nothing: leave out the plan's options")
+            raise click.UsageError("--save saves the whole account and does not plan: remove the options of the plan")
         if only_permissions():
             return print_permissions(settings, (source,), saving_needs(source))
         return _save(settings, source, save)
     if target not in settings.connections:
-        raise ConfigError(f"--to {target}: no such connection; there is {', '.join(settings.connections)}")
+        raise ConfigError(f"--to {target}: no such connection; known connections: {', '.join(settings.connections)}")
     if only_permissions():
         return print_permissions(settings, (source, target), failover_needs(source, target))
     account = load_account(saved) if saved is not None else None
@@ -124,13 +127,13 @@ def _write(plan: FailoverPlan, folder: Path) -> dict[tuple[str, str], Path]:
 def _lines(plan: FailoverPlan, files: dict[tuple[str, str], Path], *, is_saved: bool) -> Iterator[str]:
     if is_saved:
         taken = printable(plan.taken)
-        yield f"as of {taken}: what was acknowledged later is redelivered, what was stored later is not known"
+        yield f"as of {taken}: messages acknowledged later are redelivered; messages stored later are not in the plan"
     for stream in plan.streams:
         yield from _of_stream(stream, files, is_saved=is_saved)
     for name in plan.silent:
         yield printable(f"no answer about stream {name}")
     if not plan.streams:
-        yield "no stream is copied from the one to the other"
+        yield "no stream is copied between these connections"
 
 
 def _of_stream(stream: StreamPlan, files: dict[tuple[str, str], Path], *, is_saved: bool) -> Iterator[str]:

@@ -20,23 +20,27 @@ from nats_bridge.settings import load
 @config_option
 @click.argument("rule", metavar="RULE")
 @click.option(
-    "--back", is_flag=True, help="The reverse: the stream without its native part, so that the bridge can resume."
+    "--back", is_flag=True, help="The reverse: print the stream without its native part, so that the bridge can resume."
 )
 @click.option(
     "--after",
     "after",
     multiple=True,
     metavar="SOURCE=SEQUENCE",
-    help="The last message copied of a source, where its target's records leave it uncertain.",
+    help="Sequence of the last message copied from a source, if the target's records do not show it.",
 )
-@click.option("--apply", "apply", is_flag=True, help="Send the update as well.")
-@click.option("--json", "as_json", is_flag=True, help='{"ok", "update", "steps", "problems"} on stdout.')
+@click.option("--apply", "apply", is_flag=True, help="Also send the update.")
+@click.option(
+    "--json", "as_json", is_flag=True, help='Print the result as JSON: {"ok", "update", "steps", "problems"}.'
+)
 def handoff_command(config: Path, rule: str, back: bool, after: tuple[str, ...], apply: bool, as_json: bool) -> int:
-    """Print the stream configuration with which the server takes over from RULE at exactly the next message.
+    """Print the stream configuration that lets the server take over from RULE at exactly the next message.
 
-    On stdout only the body of the STREAM.UPDATE request; on stderr what to do and what happens then. Nothing is
-    changed without --apply. Exit code 0: it can be handed over. 1: it cannot, or not yet; every problem says what to
-    do. 2: usage or configuration. 3: no server answers.
+    stdout gets only the body of the STREAM.UPDATE request; stderr gets the steps and their effects. Nothing is changed
+    without --apply.
+
+    Exit codes: 0 the rule can be handed over; 1 it cannot, or not yet (each problem includes a remedy); 2 usage or
+    configuration error; 3 server unreachable.
 
     \b
     Example:
@@ -81,6 +85,6 @@ def _sequences(given: tuple[str, ...]) -> dict[str, int]:
     for text in given:
         source, _, number = text.rpartition("=")
         if not source or not number.isdecimal():
-            raise ConfigError(f"--after {text}: write SOURCE=SEQUENCE, such as ORDERS=42")
+            raise ConfigError(f"--after {text}: write SOURCE=SEQUENCE, for example ORDERS=42")
         found[source] = int(number)
     return found

@@ -26,25 +26,26 @@ _DONE: Final = ("redriven", "doubtful", "refused", "interrupted")  # members of 
 @click.command("redrive")
 @click.argument("stream")
 @connection_options
-@click.option("--consumer", metavar="NAME", help="Only what this consumer gave up.")
-@click.option("--subject", metavar="FILTER", help="Only messages with this subject; wildcards are fine.")
-@click.option("--max", "most", type=click.IntRange(min=1), metavar="N", help="At most so many.")
-@click.option("--rate", type=click.FloatRange(min=0.01), metavar="N", help="At most so many a second.")
+@click.option("--consumer", metavar="NAME", help="Only messages that this consumer gave up.")
+@click.option("--subject", metavar="FILTER", help="Only messages with this subject; wildcards allowed.")
+@click.option("--max", "most", type=click.IntRange(min=1), metavar="N", help="Maximum number of messages.")
+@click.option("--rate", type=click.FloatRange(min=0.01), metavar="N", help="Maximum messages per second.")
 @click.option(
     "--resend-doubtful",
     is_flag=True,
-    help="Also those of which an interrupted redrive left unknown whether they were stored; may duplicate them.",
+    help="Also republish messages that an interrupted run may already have stored (can create duplicates).",
 )
-@click.option("--apply", is_flag=True, help="Do it. Without this nothing is changed.")
-@click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
+@click.option("--apply", is_flag=True, help="Publish the messages. Without this option, nothing is changed.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def redrive_command(stream: str, as_json: bool, **given: Any) -> int:
-    """Put the dead letters of STREAM back on their original subjects, each message once; first only show which.
+    """Publish the dead letters of STREAM on their original subjects again, each message once. Without --apply, only
+    list them.
 
-    What was put back is kept in the stream nats-bridge_redrive, so that another run, also after a crash, puts nothing
-    back twice. SIGINT and SIGTERM finish what is in flight.
+    The stream nats-bridge_redrive records which messages were put back, so another run does not put them back twice,
+    even after a crash. SIGINT and SIGTERM finish messages in flight.
 
-    Exit codes: 0 all that is selected was put back, or could be; 1 some was not, or cannot; 2 usage or configuration;
-    3 no server; 130 and 143 stopped by a signal.
+    Exit codes: 0 all selected messages were put back, or could be; 1 some were not, or cannot be; 2 usage or
+    configuration error; 3 server unreachable; 130 and 143 stopped by a signal.
 
     \b
     Example:
@@ -55,10 +56,12 @@ def redrive_command(stream: str, as_json: bool, **given: Any) -> int:
 
     settings, connection = known_connections(**given)
     if not STREAM_NAME.fullmatch(stream):
-        raise ConfigError(f"'{stream}' is no name of a stream: it has no spaces, dots and wildcards")
+        raise ConfigError(f"'{stream}' is not a valid stream name: it must not contain spaces, dots or wildcards")
     subject = given["subject"] or ""
     if subject and not is_valid_filter(subject.encode()):
-        raise ConfigError(f"--subject: '{subject}' is no subject; wildcards are whole tokens, as in 'orders.*.>'")
+        raise ConfigError(
+            f"--subject: '{subject}' is not a valid subject; wildcards must be whole tokens, for example 'orders.*.>'"
+        )
     wanted = RedriveRequest(
         *(stream, connection, given["consumer"] or "", subject, given["most"] or 0, given["rate"] or 0),
         apply=given["apply"],

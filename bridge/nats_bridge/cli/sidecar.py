@@ -22,8 +22,8 @@ from nats_bridge.settings import Log, load
 def run_command(config: Path) -> int:
     """Run the rules of a configuration until SIGTERM.
 
-    Logs go to stderr, as JSON or for a person. SIGTERM and Ctrl-C finish what is in flight, then exit 0. SIGHUP reloads
-    the configuration, as a change of the file does.
+    Logs go to stderr, as JSON or as readable text. SIGTERM and Ctrl-C finish messages in flight, then exit 0. SIGHUP
+    reloads the configuration; a changed file is also reloaded.
 
     \b
     Example:

@@ -29,7 +29,7 @@ def validate(file: str, previous: str | None, version: Dialect, *, as_json: bool
             click.echo(json.dumps({"ok": False, **answer}, indent=2))
         else:
             codes = f"({error.http_code}, {error.err_code})"
-            click.echo(f"a {version.name} server refuses {what}: {error.description} {codes}", err=True)
+            click.echo(f"nats-server {version.name} rejects {what}: {error.description} {codes}", err=True)
         return EXIT_NO
     if as_json:
         reported: dict[str, Any] = {"ok": True, "config": accepted.config}
@@ -37,7 +37,7 @@ def validate(file: str, previous: str | None, version: Dialect, *, as_json: bool
             reported["warnings"] = [asdict(warning) for warning in accepted.warnings]
         click.echo(json.dumps(reported, indent=2))
         return EXIT_GOOD
-    click.echo(f"good: a {version.name} server takes {what}")
+    click.echo(f"good: nats-server {version.name} accepts {what}")
     for warning in accepted.warnings:
         text = f"warning: {warning.member}: {warning.sentence} ({warning.id})"
         click.echo(click.style(text, fg="yellow"), err=True)
@@ -46,13 +46,15 @@ def validate(file: str, previous: str | None, version: Dialect, *, as_json: bool
 
 def _present_config(previous: str, file: str, version: Dialect) -> dict[str, Any]:
     if previous == file == "-":
-        raise ConfigError("stdin holds one configuration: give a file for STREAM.json or for --previous")
+        raise ConfigError("stdin can contain only one configuration: give a file for STREAM.json or for --previous")
     before = read_stream_config(previous)
     shown = "stdin" if previous == "-" else previous
     if not isinstance(before, dict) or not before.get("name"):
-        raise ConfigError(f"--previous: {shown}: no configuration of a stream: give what STREAM.INFO answers")
+        raise ConfigError(f"--previous: {shown}: not a stream configuration: give the response of STREAM.INFO")
     try:
         read_request(before, version, strict=False)
     except StreamConfigError as error:
-        raise ConfigError(f"--previous: {shown}: no stream of a {version.name} server: {error.description}") from None
+        raise ConfigError(
+            f"--previous: {shown}: not a valid stream on nats-server {version.name}: {error.description}"
+        ) from None
     return before

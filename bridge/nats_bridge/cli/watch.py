@@ -31,17 +31,18 @@ _REQUESTS = 200.0  # per second, at most
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Without progress for so long, while messages are missing, a link is stalled.",
+    help="Seconds without progress, while messages are missing, after which a link is stalled.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def watch_command(stalled_after: float, as_json: bool, **given: Any) -> int:
-    """Check whether every native mirror and source of an account makes progress; name what stalls one, and the remedy.
+    """Check whether every native mirror and source of an account makes progress. For a stalled one, print the likely
+    reason and a remedy.
 
-    Compared are the messages of source and target themselves, not the lag that the server reports. Nothing is changed.
-    It ends when every link is up to date, is stalled, or makes progress after so long.
+    This compares the messages in source and target instead of relying on the lag that the server reports. Nothing is
+    changed. The command ends when every link is up to date, stalled, or still making progress after --stalled-after.
 
-    Exit codes: 0 all make progress; 1 one is stalled; 2 usage or configuration; 3 no server; 130 and 143 stopped by a
-    signal.
+    Exit codes: 0 all make progress; 1 a link is stalled; 2 usage or configuration error; 3 server unreachable; 130 and
+    143 stopped by a signal.
 
     \b
     Example:
@@ -92,14 +93,14 @@ def _data(states: Sequence[LinkState]) -> dict[str, Any]:
 
 def _lines(states: Sequence[LinkState]) -> Iterator[str]:
     if not states:
-        yield "no stream of this account is a mirror or has sources"
+        yield "no stream in this account is a mirror or has sources"
     for state in states:
         yield from _of_link(state)
 
 
 def _of_link(state: LinkState) -> Iterator[str]:
     if state.condition == "unknown":
-        why = state.reason.text if state.reason else "its server gives no answer about it"
+        why = state.reason.text if state.reason else "its server does not answer"
         yield f"{click.style('no ', fg='red')} {printable(state.link.name)}: unknown: {printable(why)}"
     elif state.reason is None:
         missing = "up to date" if not state.missing else f"{state.missing:,} missing, makes progress"

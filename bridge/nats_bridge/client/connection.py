@@ -257,7 +257,11 @@ class Connection:
         slow_consumer = await self._ended.was_slow_consumer()
         limit = self.api.delivery_limit
         if limit.explained(slow_consumer=slow_consumer):
-            says = "the server ended it as a slow consumer's" if slow_consumer else "lost twice, without a reason"
+            says = (
+                "the server ended it as a slow consumer's"
+                if slow_consumer
+                else "connection lost twice without a reason"
+            )
             _log.warning(
                 "connection.slow_consumer",
                 connection=self.name,
@@ -398,8 +402,8 @@ def _failure(connection: Connection, cause: Exception) -> BridgeError:
     place, servers = f"connection '{connection.name}'", ", ".join(connection.servers)
     if isinstance(cause, ClearTextError):
         return ConfigError(
-            f"{place}: {servers} offers no TLS, which the connection asks for, so nothing"
-            " was sent: turn TLS on there, or write nats:// and leave out tls"
+            f"{place}: {servers} offers no TLS, which the connection requires, so nothing was sent: enable TLS "
+            "there, or use nats:// and remove tls"
         )
     if isinstance(cause, ssl.SSLError):
         return CredentialsError(
@@ -413,7 +417,7 @@ def _failure(connection: Connection, cause: Exception) -> BridgeError:
         )
     return ServerUnreachableError(
         f"{place}: no server answers at {servers} ({plain_reason(cause)}):"
-        " check the address, and that nats-server runs there"
+        " check the address, and whether nats-server is running there"
     )
 
 

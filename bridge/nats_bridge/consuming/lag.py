@@ -198,7 +198,7 @@ class LagWatch:
                     position=edge.handled,
                     first_sequence=edge.first,
                     seconds=round(left, 1),
-                    meaning="the stream's limits remove messages faster than the rule takes them; it will miss some",
+                    meaning="the stream's limits remove messages faster than the rule reads them; it will miss some",
                 )
 
     async def _observe(self) -> None:

@@ -57,11 +57,11 @@ async def _missing(connection: Connection, rule: str, stream: str) -> StreamMiss
     try:
         names = await connection.api.stream_names()
     except NotPermittedError:
-        known = "which streams there are, the user may not ask"
+        known = "the user may not list the streams"
     else:
         alike = ", ".join(difflib.get_close_matches(stream, sorted(names), _SHOWN, 0.0)) or "none"
         few = len(names) <= _SHOWN
-        known = f"the account has {alike}" if few else f"of {len(names)} streams the most alike are {alike}"
+        known = f"the account has {alike}" if few else f"the most similar of {len(names)} streams: {alike}"
     return StreamMissingError(
         f"rule '{rule}': stream '{stream}' does not exist on connection '{connection.name}': {known}",
         connection=connection.name,

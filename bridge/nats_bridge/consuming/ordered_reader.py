@@ -57,7 +57,7 @@ class OrderedReader(Reader):
             else:
                 self._log.error(
                     "rule.drain_incomplete",
-                    reason="the server is away: what it had sent and what did not arrive is not published",
+                    reason="source connection lost: messages that had not arrived will not be republished",
                 )
 
     async def _hand_on_sent(self) -> None:

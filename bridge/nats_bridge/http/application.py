@@ -56,18 +56,20 @@ def guarded(routes: Iterable[web.RouteDef], http: Http) -> web.Application:
         try:
             return await handler(request)
         except web.HTTPNotFound:
-            return web.Response(text=f"there is nothing here; there is\n{listed}", status=404)
+            return web.Response(text=f"not found; available:\n{listed}", status=404)
         except web.HTTPMethodNotAllowed as error:
             allowed = ", ".join(sorted(error.allowed_methods))
             return web.Response(
-                text=f"{error.method} is not for this path; {allowed} is\n", status=405, headers={"Allow": allowed}
+                text=f"{error.method} is not allowed on this path; use {allowed}\n",
+                status=405,
+                headers={"Allow": allowed},
             )
 
         except web.HTTPException:
             raise
         except Exception as error:
             _log.error("http.failed", path=request.path, reason=str(error), exc_info=error)
-            return web.Response(text="there is a fault in the program; the log says more\n", status=500)
+            return web.Response(text="internal error; see the log\n", status=500)
 
     async def on_prepare(_: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(_ALWAYS)

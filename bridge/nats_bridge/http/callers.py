@@ -33,7 +33,7 @@ def foreign_host(host: str, known: Collection[str] = ()) -> str | None:
         return None
     if name in {each.lower() for each in known}:
         return None
-    return f"'{name}' is not a name of this listener; if it is, list it in http.hosts"
+    return f"'{name}' is not a name of this listener; to allow it, add it to http.hosts"
 
 
 def foreign_site(headers: Mapping[str, str]) -> str | None:

@@ -112,12 +112,12 @@ class Listener:
 
     async def _drain(self, request: web.Request) -> web.Response:
         self._refuse_changes_from_outside(request)
-        self._sidecar.drain("asked for over HTTP")
+        self._sidecar.drain("requested over HTTP")
         return web.json_response({"result": "draining"}, status=202)
 
     async def _reload(self, request: web.Request) -> web.Response:
         self._refuse_changes_from_outside(request)
-        facts = await self._sidecar.reload("asked for over HTTP")
+        facts = await self._sidecar.reload("requested over HTTP")
         return web.json_response(facts.as_dict(), status=409 if facts.result == "refused" else 200)
 
     def _refuse_changes_from_outside(self, request: web.Request) -> None:
@@ -126,8 +126,8 @@ class Listener:
             raise web.HTTPForbidden(text="http.changes_from is 'nowhere': nothing can be changed over HTTP\n")
         if allowed == "loopback" and not is_loopback(request.remote):
             raise web.HTTPForbidden(
-                text="changes are taken from this machine only (in a pod: from its containers);"
-                " http.changes_from: anywhere allows others\n"
+                text="changes are accepted only from this machine (in a pod: from its containers); "
+                "http.changes_from: anywhere allows others\n"
             )
         if (reason := foreign_site(request.headers)) is not None:
             raise web.HTTPForbidden(text=f"{reason}: refused\n")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nats_bridge.rules.supervisor import RuleSupervisor
 
 
-_WORDS = {"stopped": "stopped", "draining": "finishing what is in flight", "starting": "starting"}
+_WORDS = {"stopped": "stopped", "draining": "finishing messages in flight", "starting": "starting"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class OwnState:
         wedged = self.watch.wedged()
         return [
             self._connected(),
-            Check("not draining", "it finishes what is in flight and ends" if self._sidecar.draining else None),
+            Check("not draining", "it finishes messages in flight and stops" if self._sidecar.draining else None),
             *(
                 _wedged_check(supervisor.rule.name, wedged[supervisor.rule.name])
                 if supervisor.rule.name in wedged
@@ -154,7 +154,7 @@ def _wedged_check(name: str, seconds: float) -> Check:
 def _rule_check(supervisor: RuleSupervisor) -> Check:
     name = f"rule {supervisor.rule.name}"
     if supervisor.ready:
-        return Check(name, note="on standby, another replica leads it" if supervisor.state == "standby" else "")
+        return Check(name, note="on standby: another replica leads the rule" if supervisor.state == "standby" else "")
     if (failure := supervisor.failure) is not None:
         again = f"; tried again at {_as_time(failure.again_at)}" if failure.again_at is not None else ""
         return Check(name, f"failed: {_without_name(supervisor, str(failure.error))}{again}")

@@ -66,7 +66,7 @@ def _lease_needs(settings: Settings) -> Iterator[Need]:
         connection,
         api_subject("STREAM.CREATE", stream),
         "makes the bucket of the leases",
-        without="the bucket must be there, and is not made again when it is deleted",
+        without="the bucket must exist, and is not recreated if it is deleted",
     )
     for each in dict.fromkeys((subject, published)):
         yield listen(

@@ -16,8 +16,8 @@ def existing(connection: str, stream: str) -> Iterator[Need]:
     yield write(
         connection,
         api_subject("STREAM.NAMES"),
-        "names like that of a missing stream",
-        without="the message does not say which streams there are",
+        "suggests similar names if a stream does not exist",
+        without="the error does not list the existing streams",
     )
     yield stream_created(connection, stream)
 
@@ -25,7 +25,7 @@ def existing(connection: str, stream: str) -> Iterator[Need]:
 def replays(connection: str, stream: str) -> Iterator[Need]:
     """Yield the needs to read parts of a stream by consumers that the server names."""
     yield write(connection, api_subject("CONSUMER.CREATE", stream), f"reads stream {stream}")
-    yield write(connection, flow_control(stream), "says that deliveries have arrived")
+    yield write(connection, flow_control(stream), "confirms deliveries (flow control)")
     yield write(
         connection,
         acknowledgement(stream),

@@ -87,8 +87,8 @@ def _name_without(forbidden: str, value: str) -> str:
     # The server's own rule for stream names, same in all versions.
     bad = next((c for c in value if c in forbidden or c.isspace() or not c.isprintable()), None)
     if not value or bad is not None or len(value.encode()) > _MAX_STREAM_LENGTH:
-        held = "it is empty" if not value else f"it holds {bad!r}"
-        reason = held if bad is not None or not value else f"it has more than {_MAX_STREAM_LENGTH} bytes"
+        held = "must not be empty" if not value else f"must not contain {bad!r}"
+        reason = held if bad is not None or not value else f"must not have more than {_MAX_STREAM_LENGTH} bytes"
         raise refused(f"'{value}' cannot be a stream's name: {reason}")
     return value
 

@@ -118,7 +118,7 @@ def _of_context(name: str, environ: Mapping[str, str]) -> dict[str, Any]:
     path = folder / f"{name}.json"
     if "/" in name or not path.is_file():
         known = sorted(entry.stem for entry in folder.glob("*.json")) if folder.is_dir() else []
-        hint = did_you_mean(name, known) if known else "there is none; make one with: nats context save NAME"
+        hint = did_you_mean(name, known) if known else "no contexts exist; create one with: nats context save NAME"
         raise FieldError("context", f"no context '{name}' in {folder}; {hint}")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -159,7 +159,9 @@ def _api_options(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
     """Return `api_prefix` if a context selects a JetStream API."""
     domain, prefix = (str(content.get(field) or "") for field in ("jetstream_domain", "jetstream_api_prefix"))
     if domain and prefix:
-        raise FieldError("context", f"{path}: 'jetstream_domain' and 'jetstream_api_prefix' exclude each other")
+        raise FieldError(
+            "context", f"{path}: 'jetstream_domain' and 'jetstream_api_prefix' cannot be combined; remove one of them"
+        )
     if reason := (domain and domain_problem(domain)) or (prefix and prefix_problem(prefix)):
         raise FieldError("context", f"{path}: {reason}")
     if domain:
@@ -177,7 +179,7 @@ def _refuse_unsupported(path: Path, content: Mapping[str, Any]) -> None:
             scheme = value.partition(":")[0]
             raise FieldError(
                 "context",
-                f"{path}: '{field}' refers to {scheme}://, which the bridge cannot look up; give a file",
+                f"{path}: '{field}' refers to {scheme}://, which the bridge cannot read; use a file",
             )
 
 

@@ -39,7 +39,7 @@ def check_server_url(url: str, *, secrets_allowed: bool = False) -> str | None:
         return f"'{_shown(url)}' has no valid port or host; {_EXAMPLE}"
     if "@" in parts.netloc and not secrets_allowed:
         return (
-            f"'{_shown(url)}' holds a secret; leave it out and use creds, nkey_seed_file, token_file, or"
+            f"'{_shown(url)}' contains a secret; remove it and use creds, nkey_seed_file, token_file, or"
             " user with password_file"
         )
     if parts.scheme in _WEB_SCHEMES:
@@ -51,11 +51,11 @@ def check_server_url(url: str, *, secrets_allowed: bool = False) -> str | None:
     if parts.scheme not in _SCHEMES:
         return f"'{_shown(url)}': unknown scheme '{parts.scheme}'; use nats:// or tls://"
     if not parts.hostname or any(c.isspace() for c in full):
-        return f"'{_shown(url)}' names no host; {_EXAMPLE}"
+        return f"'{_shown(url)}' has no host; {_EXAMPLE}"
     if port == 0:
         return f"'{_shown(url)}': port 0 cannot be connected to; {_EXAMPLE}"
     if parts.path not in {"", "/"} or parts.query or parts.fragment:
-        return f"'{_shown(url)}' has something after the port; {_EXAMPLE}"
+        return f"'{_shown(url)}' must not have anything after the port; {_EXAMPLE}"
     return None
 
 
@@ -106,7 +106,7 @@ def prefix_problem(value: str) -> str | None:
     """Return the reason why requests to JetStream cannot begin with a text, or None."""
     if _is_literal(value):
         return None
-    return f"'{value}' cannot be put in front of requests; write a subject such as '$JS.west.API', without a dot behind"
+    return f"'{value}' cannot be a prefix of requests; use a subject such as '$JS.west.API', without a dot at the end"
 
 
 class Tls(Part):
@@ -177,7 +177,7 @@ class Connection(Part):
     def _inbox_prefix(cls, value: str) -> str:
         # With a wildcard or an empty token, the client would subscribe to subjects of others.
         if not _is_literal(value):
-            raise refused(f"'{value}' cannot be put in front of inboxes; write a subject such as '_INBOX_bridge'")
+            raise refused(f"'{value}' cannot be a prefix of inboxes; use a subject such as '_INBOX_bridge'")
         return value
 
     @field_validator("domain")

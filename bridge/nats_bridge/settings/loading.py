@@ -71,9 +71,9 @@ def _read(path: FilePath, shown: str) -> str:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise ConfigError(f"{shown}: no such file; name the configuration with -c FILE") from None
+        raise ConfigError(f"{shown}: no such file; give the configuration with -c FILE") from None
     except IsADirectoryError:
-        raise ConfigError(f"{shown}: is a folder; name the configuration file in it") from None
+        raise ConfigError(f"{shown}: is a folder; give the configuration file in it") from None
     except OSError as error:
         raise ConfigError(f"{shown}: cannot be read ({error.strerror})") from None
     try:

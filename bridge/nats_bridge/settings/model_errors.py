@@ -114,19 +114,19 @@ def _problem(error: ErrorDetails) -> Problem:
         case "missing":
             return Problem(path[:-1], f"'{path[-1]}' is missing{place.hint}", missing=str(path[-1]))
         case "union_tag_not_found":
-            return Problem(path, f"'kind' is missing; it is one of {', '.join(KINDS)}", missing="kind")
+            return Problem(path, f"'kind' is missing; allowed: {', '.join(KINDS)}", missing="kind")
         case "union_tag_invalid":
             kind = str(context.get("tag"))
             return Problem((*path, "kind"), f"unknown kind '{kind}'; {did_you_mean(kind, KINDS)}")
         case "literal_error" | "enum":
             choices = [choice.strip("'") for choice in context["expected"].replace(" or ", ", ").split(", ")]
-            return Problem(path, f"unknown value {shown(value)}; takes: {', '.join(choices)}")
+            return Problem(path, f"unknown value {shown(value)}; allowed: {', '.join(choices)}")
         case "string_type":
-            return Problem(path, f"must be text, not {described(value)}{_quote_hint(value)}")
+            return Problem(path, f"must be a string, not {described(value)}{_quote_hint(value)}")
         case "path_type":
             return Problem(path, f"must be the path of a file, not {described(value)}")
         case "string_too_short":
-            return Problem(path, "is empty; remove it or give a value")
+            return Problem(path, "must not be empty; remove it or set a value")
         case "too_short":
             return Problem(path, f"is empty{place.hint or '; give at least one'}")
         case "bool_type" | "bool_parsing" | "flag":
@@ -154,18 +154,18 @@ def _keys_hint(place: ErrorPlace) -> str:
         return f" with name, kind ({', '.join(KINDS)}) and what belongs to that kind"
     if keys := keys_of(place.model):
         return f" with keys such as {', '.join(keys[:3])}"
-    return f" of names to {'connections' if place.path == ('connections',) else 'texts'}"
+    return f" of names to {'connections' if place.path == ('connections',) else 'strings'}"
 
 
 def _unknown_key(place: ErrorPlace) -> Problem:
     path, model, key = place.path, place.around, str(place.path[-1])
     for name, field in model.model_fields.items() if model else ():
         if any(key in each.keys for each in field.metadata if isinstance(each, InsteadOf)):
-            reason = f"secrets are not written here; put it in a file and give its path as {name}"
+            reason = f"plaintext secrets are not allowed; put the secret in a file and set {name}"
             return Problem(path, reason, at_key=True)
     if elsewhere := getattr(model, "misplaced", {}).get(key):
         of = f" in a rule of kind {place.kind}" if model in rule_models().values() else ""
-        return Problem(path, f"cannot stand here{of}: {elsewhere}", at_key=True)
+        return Problem(path, f"is not allowed here{of}: {elsewhere}", at_key=True)
     known = keys_of(model)
     return Problem(path, f"unknown key; {did_you_mean(key, known)}", at_key=True, suggests=closest(key, known))
 

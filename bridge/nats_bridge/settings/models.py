@@ -19,9 +19,9 @@ from nats_transforms.dialect import NEWEST, Dialect, dialect
 class LeadershipSettings(Part):
     """Leases of rules in a key-value bucket; without this section, the sidecar assumes that it is the only instance."""
 
-    connection: str = Field(default="default", description="connection on which the bucket is")
+    connection: str = Field(default="default", description="connection of the bucket")
     bucket: BucketName = Field(
-        default="NATS_BRIDGE", description="the key-value bucket that holds the leases, made if it is not there"
+        default="NATS_BRIDGE", description="the key-value bucket for the leases; created if it does not exist"
     )
     ttl: float = Field(
         default=3.0,
@@ -38,7 +38,7 @@ class LeadershipSettings(Part):
 def _written(value: Any) -> Any:
     if value is None:
         # An empty key is a mistake; only a missing key means no leadership.
-        raise refused("is empty; write leadership: {} for what it is by default")
+        raise refused("must not be empty; use leadership: {} for the defaults")
     return value
 
 
@@ -67,10 +67,12 @@ class Reload(Part):
 class Http(Part):
     """The bridge's own HTTP server: health, metrics and a page for people."""
 
-    listen: str = Field(default="127.0.0.1:8322", description="host:port, or an empty text to turn it off")
+    listen: str = Field(default="127.0.0.1:8322", description="host:port, or an empty string to turn it off")
     hosts: tuple[str, ...] = Field(
         default=(),
-        description="host names under which it is asked, in addition to addresses and names that no outsider can own",
+        description="additional host names to accept in the Host header; addresses and names that no outsider can own "
+        "are "
+        "always accepted",
     )
     changes_from: Literal["loopback", "anywhere", "nowhere"] = Field(
         default="loopback", description="who may POST /-/reload and /-/drain: this machine (or pod), any address, none"
@@ -111,7 +113,7 @@ class Log(Part):
     format: Literal["auto", "json", "console"] = Field(
         default="auto", description="json, console, or auto: console at a terminal, json elsewhere"
     )
-    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="the least that is logged")
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="minimum log level")
 
 
 PREFIX: Final = "BRIDGE_"
@@ -170,23 +172,22 @@ class Settings(BaseSettings):
     http: Http = Field(default=Http.model_construct(), description="the bridge's own HTTP server")
     dialect: str = Field(
         default=_DEFAULT_DIALECT,
-        description='server version to behave like, such as "2.15" or "2.10.27", or "native"',
+        description='server version whose behaviour is reproduced, for example "2.15" or "2.10.27", or "native"',
     )
     log: Log = Field(default=Log.model_construct(), description="logging")
     leadership: _LeadershipField = Field(
-        default=None, description="leases, for several replicas of this sidecar; left out: it is the only one"
+        default=None, description="leases, for several replicas of this sidecar; not set: this is the only replica"
     )
     fail_fast: Flag = Field(
         default=False,
-        description="end with the first rule that fails, and with a server that is away at the start, instead of trying"
-        " again",
+        description="exit if a rule fails, or if a server is unreachable at the start, instead of trying again",
     )
     reload: Reload = Field(default=Reload.model_construct(), description="reading the configuration again")
     telemetry: Telemetry = Field(default=Telemetry.model_construct(), description="traces")
     rules: tuple[AnyRule, ...] = Field(default=(), description="what to do")
     tests: tuple[RuleTest, ...] = Field(
         default=(),
-        description="messages, and what rules must make of them; for nats-bridge check alone",
+        description="tests of rules: a message and the expected results; used only by nats-bridge check",
     )
 
     def rule_named(self, name: str) -> Rule:
@@ -197,7 +198,7 @@ class Settings(BaseSettings):
         """
         rules = {rule.name: rule for rule in self.rules}
         if name not in rules:
-            raise ConfigError(f"rule '{name}': not in the configuration; there are {', '.join(rules) or 'none'}")
+            raise ConfigError(f"rule '{name}': not in the configuration; known rules: {', '.join(rules) or 'none'}")
         return rules[name]
 
     def dialect_of(self, rule: Rule) -> str:

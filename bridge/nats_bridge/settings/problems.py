@@ -84,7 +84,7 @@ def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "known") -
     choices = list(known)
     if suggested := closest(word, choices):
         return f"did you mean '{suggested}'?"
-    return f"{otherwise}: {', '.join(choices)}" if choices else "nothing can stand here"
+    return f"{otherwise}: {', '.join(choices)}" if choices else "nothing is allowed here"
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
@@ -121,7 +121,7 @@ def described(value: Any) -> str:
         case int() | float():
             return f"{value!s} (a number)"
         case str():
-            return f"{shown(value)} (a text)"
+            return f"{shown(value)} (a string)"
         case dict():
             return "a mapping"
         case _:

@@ -52,14 +52,14 @@ class Start:
                 return cls("time", time=_time(time))
             case dict():
                 keys = ", ".join(f"'{key}'" for key in value) or "{}"
-                raise refused(f"takes one of sequence and time, not {keys}; {_START_SHAPE}")
+                raise refused(f"needs either sequence or time, not {keys}; {_START_SHAPE}")
             case _:
                 raise refused(f"unknown start {value!r}; {_START_SHAPE}")
 
 
 def _sequence(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_SEQUENCE:
-        raise refused(f"sequence {value!r}: must be a whole number of at least 1")
+        raise refused(f"sequence {value!r}: must be an integer, at least 1")
     return value
 
 
@@ -145,7 +145,7 @@ class OnRejected:
                 if not is_valid_publish(subject.encode()):
                     raise refused(f"skip {subject!r}: must be a subject that can be published to, without wildcards")
                 if is_reserved(subject.encode()):
-                    raise refused(f"skip {subject!r}: is a command to the server; name a subject of your own")
+                    raise refused(f"skip {subject!r}: is a command to the server; use a subject of your own")
                 return cls(subject)
             case _:
                 raise refused(f"unknown policy {value!r}; {_REJECTED_SHAPE}")

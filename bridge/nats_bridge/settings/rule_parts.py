@@ -94,7 +94,7 @@ class Source(Part):
     )
     filter_subject: Subject = Field(default="", description="only these subjects")
     subject_transforms: tuple[SubjectTransform, ...] = Field(
-        default=(), description="which subjects, and what they become; the first that matches counts"
+        default=(), description="which subjects to select, and how to transform them; the first that matches counts"
     )
     opt_start_seq: StartSequence | None = Field(
         default=None, description="first sequence wanted, when nothing has been copied yet"
@@ -148,7 +148,7 @@ class KvSource(Part):
         description="the bucket that is copied from"
     )
     key_transforms: tuple[SubjectTransform, ...] = Field(
-        default=(), description="which keys, and what they become; the first that matches counts"
+        default=(), description="which keys to select, and how to transform them; the first that matches counts"
     )
     exclude: tuple[Subject, ...] = Field(default=(), description="keys to leave out, before any transform")
     external: External | None = Field(default=None, description="as in sources")

@@ -24,7 +24,7 @@ RuleName = Annotated[
 ]
 """The name of a rule, as a field."""
 
-DIALECT: Final = "server version to behave like, instead of the configuration's"
+DIALECT: Final = "server version whose behaviour is reproduced, instead of the configuration's dialect"
 """The description of a rule's dialect."""
 
 

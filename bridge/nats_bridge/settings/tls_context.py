@@ -54,7 +54,7 @@ class RenewedContext(ssl.SSLContext):
             try:
                 self.load_verify_locations(cafile=str(tls.ca))
             except ssl.SSLError:
-                raise FieldError(prefix + "ca", f"{tls.ca}: holds no certificate in PEM form") from None
+                raise FieldError(prefix + "ca", f"{tls.ca}: contains no certificate in PEM format") from None
         if tls.cert and tls.key:
             check_readable(prefix + "cert", tls.cert)
             check_readable(prefix + "key", tls.key)

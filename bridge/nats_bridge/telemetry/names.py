@@ -113,13 +113,13 @@ DROPPED = _counter(
 FACTS: Mapping[str, Metric] = MappingProxyType(
     {
         "duplicate": _counter(
-            "duplicate_messages", "Messages that the target had already; they were not stored again."
+            "duplicate_messages", "Messages that the target already had; they were not stored again."
         ),
         "redelivered": _counter("redelivered_messages", "Messages that the server delivered again; dropped."),
         "resent": _counter("resent_messages", "Messages written again, because the first write was not confirmed."),
         "lost": _counter("lost_messages", "Deliveries that went missing and that the stream no longer held."),
         "in_doubt": _counter(
-            "in_doubt_messages", "Messages written once when the connection broke, unknown whether they arrived."
+            "in_doubt_messages", "Messages in flight when the connection broke; it is unknown whether they arrived."
         ),
         "recovered": _counter("recovered_messages", "Deliveries that went missing and were read again."),
         "vanished": _counter(
@@ -132,7 +132,9 @@ FACTS: Mapping[str, Metric] = MappingProxyType(
             "headers_stripped_messages", "Messages that lost a header which the target would refuse."
         ),
         "source_recreated": _counter(
-            "source_recreated", "Times that the source was another stream of the same name.", unit="{stream}"
+            "source_recreated",
+            "Times that the source was replaced by another stream of the same name.",
+            unit="{stream}",
         ),
         "consumer_recreated": _counter(
             "consumer_recreated", "Times that the rule's consumer was deleted and recreated.", unit="{consumer}"
@@ -145,11 +147,13 @@ FACTS: Mapping[str, Metric] = MappingProxyType(
 EVENTS = _counter("events", "Everything else that rules count, by name.", unit="{event}", labels=(*_BY_RULE, "event"))
 LAG_MESSAGES = _gauge(
     "lag_messages",
-    "Messages that wait in the rule's streams and were not taken; absent while that is unknown.",
+    "Messages that wait in the rule's streams; absent while the number is unknown.",
     otel="lag.messages",
     unit="{message}",
 )
-LAG_SECONDS = _gauge("lag_seconds", "How old the oldest message can be that is not done.", otel="lag.time", unit="s")
+LAG_SECONDS = _gauge(
+    "lag_seconds", "Upper bound for the age of the oldest unprocessed message.", otel="lag.time", unit="s"
+)
 HEADROOM = _gauge(
     "headroom_messages",
     "Sequences that a source's limits can remove before the rule's next message, when messages last waited.",
@@ -158,7 +162,7 @@ HEADROOM = _gauge(
 )
 PROGRESS = _gauge(
     "progress_timestamp_seconds",
-    "When something was last confirmed or dropped, in seconds since 1970; the start while nothing was.",
+    "Time of the last confirmed or dropped message, in seconds since 1970; initially the start time.",
     otel="progress_timestamp",
     unit="s",
 )
@@ -167,7 +171,7 @@ IN_FLIGHT = _gauge(
 )
 RULE_READY = _gauge("rule_ready", "1 while the rule runs, or is on standby for another replica that runs it.")
 RULE_STATE = _gauge("rule_state", "1 for the state that the rule is in.", labels=(*_BY_RULE, "state"))
-LEADER = _gauge("leader", "1 where this replica runs the rule, 0 where it is on standby; absent without leadership.")
+LEADER = _gauge("leader", "1 if this replica runs the rule, 0 if it is on standby; absent without leadership.")
 PUBLISH = _histogram(
     "publish_duration",
     "From writing to the server's confirmation; one per confirmation.",
@@ -188,7 +192,7 @@ WATCHED_MISSING = _gauge(
 )
 WATCHED_STALLED = _gauge(
     "watched_stalled_seconds",
-    "For how long a stalled native copy has made no progress; 0 of one that is not stalled.",
+    "Seconds for which a stalled native copy has made no progress; 0 if it is not stalled.",
     otel="watched.stalled.time",
     unit="s",
     labels=_BY_COPY,
@@ -212,7 +216,10 @@ UNTESTED_SERVER = _gauge(
     labels=("connection",),
 )
 CONNECTION_RECONNECTS = _counter(
-    "connection_reconnects", "Times that the connection was back after a loss.", unit="{time}", labels=("connection",)
+    "connection_reconnects",
+    "Times that the connection was restored after a loss.",
+    unit="{time}",
+    labels=("connection",),
 )
 RELOADS = _counter(
     "config_reloads", "Times that the configuration was read again, by result.", unit="{time}", labels=("result",)

@@ -74,7 +74,7 @@ def read_yaml(text: str) -> PlacedYaml:
 def _value(node: yaml.Node, path: YamlPath, lines: PlacedYaml, around: tuple[yaml.Node, ...]) -> Any:
     line = lines.value_lines[path] = node.start_mark.line + 1
     if any(node is each for each in around):
-        raise PlacedYamlError(line, "an alias refers to the mapping or list it stands in")
+        raise PlacedYamlError(line, "an alias refers to the mapping or list that contains it")
     if isinstance(node, yaml.SequenceNode):
         return [_value(each, (*path, at), lines, (*around, node)) for at, each in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):
@@ -82,10 +82,10 @@ def _value(node: yaml.Node, path: YamlPath, lines: PlacedYaml, around: tuple[yam
         for key_node, value_node in node.value:
             key, at = key_node.value, key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                raise PlacedYamlError(at, "a key must be a plain text; put quotes around text with { or [")
+                raise PlacedYamlError(at, "a key must be a string; put quotes around a string with { or [")
             if key in built:
                 first = lines.key_lines[(*path, key)]
-                raise PlacedYamlError(at, f"key '{key}' is there twice, first in line {first}; keep one")
+                raise PlacedYamlError(at, f"key '{key}' is a duplicate, first used in line {first}; keep one")
             lines.key_lines[(*path, key)] = at
             built[key] = _value(value_node, (*path, key), lines, (*around, node))
         return built

@@ -40,13 +40,13 @@ _level_option = click.option(
     type=click.Choice([level.value for level in Level]),
     default=Level.OBSERVED.value,
     show_default=True,
-    help="Only cases that are at least so binding.",
+    help="Minimum requirement level of the cases.",
 )
 _report_option = click.option(
     "--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write reports."
 )
 _cases_option = click.option(
-    "--cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="The folder with cases of your own."
+    "--cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="A folder with your own cases."
 )
 
 
@@ -71,7 +71,7 @@ class ConformGroup(click.Group):
 def conform() -> None:
     """Compare NATS servers, libraries and the bridge with a catalogue of cases, version by version.
 
-    A stream's configuration instead of a command shows what changes for that stream between two versions.
+    Give a stream configuration instead of a command to see what changes for that stream between two versions.
 
     \b
     Example:
@@ -86,28 +86,34 @@ def conform() -> None:
     "--versions",
     type=_Listed(),
     metavar="V,…",
-    help=f"Native servers to get and start: full versions, minor lines for their newest patch, or builds of your own"
-    f" by their path, such as ./nats-server. [default: {','.join(LIVE_VERSIONS)}]",
+    help="Native servers to fetch and start: full versions, minor lines for their newest patch, or paths of your "
+    f"own builds, for example ./nats-server. [default: {','.join(LIVE_VERSIONS)}]",
 )
-@click.option("--server", metavar="URL", envvar="NATS_URL", help="A running server instead; see below.")
+@click.option("--server", metavar="URL", envvar="NATS_URL", help="Test a running server instead; see below.")
 @click.option(
     "--subjects",
     "kinds",
     type=_Listed(),
     metavar="KIND,…",
-    help="Of native, engine, bridge. [default: all]",
+    help="Any of native, engine, bridge. [default: all]",
 )
 @click.option(
     "--library",
     "libraries",
     multiple=True,
     metavar="COMMAND",
-    help="A transform library; may be repeated. Without --subjects engine, servers and the bridge are played, too.",
+    help="A transform library; repeatable. Without --subjects, the engine, the servers and the bridge are tested too.",
 )
 @click.option(
-    "--bridge-dialect", default="native", show_default=True, metavar="V", help="Whose behaviour the bridge is to show."
+    "--bridge-dialect",
+    default="native",
+    show_default=True,
+    metavar="V",
+    help="The server version whose behaviour the bridge reproduces.",
 )
-@click.option("--select", "patterns", multiple=True, metavar="ID…", help="Ids, their beginnings, or with *; repeated.")
+@click.option(
+    "--select", "patterns", multiple=True, metavar="ID…", help="Case ids, prefixes, or patterns with *; repeatable."
+)
 @_level_option
 @_cases_option
 @click.option(
@@ -115,21 +121,21 @@ def conform() -> None:
     "expected_failures",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="Ids of cases that fail, one a line: exit code 0 if these fail, and no others.",
+    help="A file with ids of cases that fail, one per line: exit code 0 if exactly these fail.",
 )
 @_report_option
-@click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def run_cases(ctx: click.Context, /, **given: Any) -> int:
-    """Play the cases on native servers, the engine, the bridge and libraries, and judge them.
+    """Run the cases on native servers, the engine, the bridge and libraries, and judge the results.
 
-    Servers are fetched and started here, on loopback. With --server a running one is tested without harming it:
-    streams and subjects have names of their own, are removed afterwards, and no case is played that could end the
-    server or reach what is not ours. NATS_CREDS in the environment names a credentials file for it, and SSL_CERT_FILE
-    the certificates of authorities that are trusted.
+    Servers are fetched and started on this machine, on loopback. With --server, a running server is tested without
+    harming it: streams and subjects get unique names and are removed afterwards. Cases that could stop the server or
+    affect other data are left out. NATS_CREDS in the environment names a credentials file for it, and SSL_CERT_FILE a
+    file with trusted certificate authorities.
 
-    Exit codes: 0 all as expected, known differences included; 1 a case failed; 2 usage, or a malformed case file;
-    3 a server cannot be had or reached (what could be tested is reported).
+    Exit codes: 0 all as expected, known differences included; 1 a case failed; 2 usage error or malformed case file;
+    3 a server is unavailable or unreachable (all other results are reported).
 
     \b
     Example:
@@ -139,7 +145,7 @@ def run_cases(ctx: click.Context, /, **given: Any) -> int:
     """
     versions = given["versions"] or (() if given["server"] else LIVE_VERSIONS)
     if given["versions"] and _is_given(ctx, "server"):
-        raise click.UsageError("--versions starts servers, --server tests a running one; give one of them", ctx)
+        raise click.UsageError("--versions starts servers, --server tests a running one; use only one of them", ctx)
     return _run(ctx, given, versions)
 
 
@@ -231,9 +237,9 @@ def _print(result: Any, *, as_json: bool) -> None:
     "--publish",
     multiple=True,
     metavar="SUBJECT",
-    help="Where a message on this subject goes; may be repeated. [default: an example of each subject]",
+    help="Show the result for a message on this subject; repeatable. [default: an example of each subject]",
 )
-@click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def ask_about_streams(
     files: tuple[Path, ...],
     oldest: str | None,
@@ -244,10 +250,10 @@ def ask_about_streams(
 ) -> int:
     """Show what changes for your streams between server versions.
 
-    FILE is a stream's configuration in JSON: the configuration alone, or the output of `nats stream info --json`. A
-    private server of each version is started on loopback, and gets the configuration and a message for each subject.
+    FILE is a stream configuration in JSON: the configuration alone, or the output of `nats stream info --json`. A
+    private server of each version is started on loopback and gets the configuration and a message for each subject.
 
-    Exit codes: 0 nothing changes; 1 something does; 2 a file cannot be understood; 3 a server cannot be had.
+    Exit codes: 0 nothing changes; 1 something changes; 2 invalid file; 3 a server is unavailable.
 
     \b
     Example:
@@ -258,7 +264,7 @@ def ask_about_streams(
     from nats_conformance.command.stream_question import answers, read_stream, reported, subjects_to_try
 
     if versions and (oldest or newest):
-        raise click.UsageError("--versions replaces --from and --to; give one or the other")
+        raise click.UsageError("--versions cannot be combined with --from and --to")
     configs = {file: read_stream(file) for file in files}
     servers = found_servers(versions or (oldest or LIVE_VERSIONS[0], newest or LIVE_VERSIONS[-1]), RunProgress().say)
     if servers.missing:
@@ -324,7 +330,7 @@ def judge_history(history: Path, report: Path | None, cases: Path | None) -> int
 def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> None:
     """Add recorded runs to a static site: the newest matrix, and the history of all runs.
 
-    DIR is the archive, too: give a copy of the published site, and publish it again.
+    DIR is also the archive: give a copy of the published site, then publish it again.
 
     \b
     Example:
@@ -348,7 +354,7 @@ def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> No
 def export_cases(folder: Path) -> None:
     """Write the cases into a folder: YAML by clause, with their JSON schema, version, checksum and licence.
 
-    DIR is empty or does not exist. The folder needs nothing of nats-bridge; `run --cases DIR` reads it, too.
+    DIR must be empty or not exist. The folder does not depend on nats-bridge; `run --cases DIR` can read it.
 
     \b
     Example:

@@ -33,16 +33,16 @@ def list_servers() -> None:
     for one in found:
         click.echo(f"{one.version:<10} {one.origin:<6} {one.binary}")
     if not found:
-        click.echo("no native server yet; get one with: nats-conform servers fetch 2.15", err=True)
+        click.echo("no native server found; fetch one with: nats-conform servers fetch 2.15", err=True)
 
 
 @servers.command("fetch")
 @click.argument("versions", nargs=-1, required=True, metavar="V...")
 def fetch_servers(versions: tuple[str, ...]) -> None:
-    """Get native servers and print where each one is.
+    """Fetch native servers and print the path of each one.
 
-    V is a full version (2.10.27), or a minor line (2.10) for its newest patch. Tried in this order: PATH, the
-    cache, go install, Debian's packages (no root needed), the project's releases on GitHub. Each step is
+    V is a full version (2.10.27), or a minor line (2.10) for its newest patch. The command tries PATH, the
+    cache, go install, Debian packages (without root) and the project's GitHub releases, in this order. Each step is
     reported on stderr.
 
     \b

@@ -150,8 +150,7 @@ def _require_held(capture: Capture, source: Json, plan: EntryPlan, first: int, p
     if first < capture.begin and held_from < capture.begin:
         raise OptionError(
             f"{place}: begins at sequence {capture.begin}, and {first} to {capture.begin - 1} are wanted, which the"
-            f" stream holds from {held_from} on: capture these, leave --capture out, or say --from"
-            f" {capture.begin}"
+            f" stream holds from {held_from} on: capture these, leave --capture out, or use --from {capture.begin}"
         )
 
 

@@ -235,7 +235,7 @@ class _Capturing:
         if not self._wanted.allow_gaps:
             raise DataLostError(
                 f"stream '{self._wanted.stream}': messages {first} to {begins - 1} were removed and not captured:"
-                " say --allow-gaps to continue without them"
+                " use --allow-gaps to continue without them"
             )
         self._folder.skip(first, begins - 1)
         self._progress.say(f"{self._progress.job}: messages {first} to {begins - 1} were removed: noted as a gap")

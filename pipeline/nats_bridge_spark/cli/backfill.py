@@ -19,15 +19,19 @@ from nats_bridge_spark.cli.options import spark_option
 @click.option("--capture", "capture", metavar="DIR", help="Read a capture instead of the live stream.")
 @click.option("--from", "first", type=click.IntRange(1), metavar="N", help="The first message wanted.")
 @click.option(
-    "--to", "last", type=click.IntRange(1), metavar="N", help="The last one.  [default: the last at the start]"
+    "--to",
+    "last",
+    type=click.IntRange(1),
+    metavar="N",
+    help="The last message wanted.  [default: the last one when the job starts]",
 )
-@click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @spark_option
 def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **given: Any) -> None:
     """Copy the history of a stream through RULE of a configuration into the rule's target.
 
-    The copies are those that the sidecar makes, byte for byte, in the same order. Stop the sidecar before, and
-    start it afterwards: it resumes at the next message. A job that was killed is simply run again.
+    The copies are identical to the sidecar's, byte for byte, in the same order. Stop the sidecar first and start it
+    afterwards: it resumes at the next message. If a job is killed, run it again.
 
     \b
     Example:

@@ -27,26 +27,33 @@ _NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--f
 @click.argument("stream", metavar="[STREAM]", required=False)
 @click.argument("directory", metavar="DIR", required=False)
 @connection_options
-@click.option("--all", "everything", is_flag=True, help="All streams of the account, each in a directory of its name.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Capture all streams of the account, each into a directory with its name."
+)
 @click.option("--subjects", metavar="FILTER,…", default="", help="Only messages with these subjects.")
 @click.option(
     "--from",
     "begin",
     metavar="N|TIME",
-    help="Begin at this sequence, or with messages stored then or later (2026-01-31T12:00:00Z).",
+    help="Begin at this sequence or time (2026-01-31T12:00:00Z).",
 )
 @click.option("--to", "end", metavar="N|TIME", help="End with this sequence, or with messages stored before.")
-@click.option("--chunk", type=click.IntRange(min=1), metavar="N", help="Messages per chunk, about.  [default: 4000000]")
-@click.option("--allow-gaps", is_flag=True, help="Continue where messages were removed before they were captured.")
+@click.option(
+    "--chunk",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Approximate number of messages per chunk.  [default: 4000000]",
+)
+@click.option("--allow-gaps", is_flag=True, help="Continue if messages were removed before they were captured.")
 @click.option(
     "--continuous",
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="Continue until SIGTERM or Ctrl-C, and look for new messages so often; what a look finds is a file.",
+    help="Continue until SIGTERM or Ctrl-C, and check for new messages at this interval; each check writes a file.",
 )
 @engine_option
 @spark_option
-@click.option("--json", "as_json", is_flag=True, help="The summary on stdout as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def capture_command(
     stream: str | None,
     directory: str | None,
@@ -58,12 +65,12 @@ def capture_command(
 ) -> int:
     """Capture STREAM, or with --all every stream, as Parquet files in DIR, and resume there when run again.
 
-    DIR/messages is for readers: it holds each message exactly once at every moment, whatever ended an earlier run.
+    DIR/messages is for readers: it always contains each message exactly once, however an earlier run ended.
     Columns: stream, subject, sequence, time (microseconds), time_ns, header_block (raw), data. The configurations of
     the stream and its durable consumers are there as well, for nats-bridge restore.
 
-    Exit codes: 0 captured; 1 messages were removed, the stream was recreated, or the job failed; 2 usage, or DIR holds
-    something else; 3 no server; 130 and 143 stopped by a signal.
+    Exit codes: 0 captured; 1 messages were removed, the stream was recreated, or the job failed; 2 usage error, or DIR
+    contains something else; 3 server unreachable; 130 and 143 stopped by a signal.
 
     \b
     Example:
@@ -74,7 +81,7 @@ def capture_command(
     from nats_bridge_spark.session import require_libraries
 
     if stream is None:
-        raise click.UsageError("Missing argument 'DIR': say STREAM DIR, or --all DIR.")
+        raise click.UsageError("Missing argument 'DIR': use STREAM DIR, or --all DIR.")
     if everything:
         stream, directory = _all_of(stream, directory, given)
     elif directory is None:
@@ -165,10 +172,10 @@ def _all_of(first: str, second: str | None, given: dict[str, Any]) -> tuple[str,
         ConfigError: an option is for one stream.
     """
     if second is not None:
-        raise ConfigError(f"--all: captures every stream, also '{first}'; leave one out")
+        raise ConfigError(f"--all: captures every stream, including '{first}'; remove one of the two")
     for name, option in (("subjects", "subjects"), ("begin", "from"), ("end", "to"), ("continuous", "continuous")):
         if given[name]:
-            raise ConfigError(f"--{option}: is for one stream; leave out --all")
+            raise ConfigError(f"--{option}: applies to one stream; remove --all")
     return "all", first
 
 

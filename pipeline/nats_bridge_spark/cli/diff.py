@@ -30,14 +30,18 @@ _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id", "subje
 @click.command(name="diff")
 @click.argument("left", metavar="LEFT")
 @click.argument("right", metavar="RIGHT")
-@click.option("--by", type=click.Choice(_BY), default="auto", show_default=True, help="What identifies a message.")
-@click.option("--source", metavar="NAME", default="", help="What the right side's copies call the left stream.")
-@click.option("--ignore-header", "ignored", metavar="NAME", multiple=True, help="A header that is not compared.")
-@click.option("--allow", "allowed", metavar="KIND", multiple=True, help="A kind of finding that is no difference.")
+@click.option("--by", type=click.Choice(_BY), default="auto", show_default=True, help="How messages are identified.")
 @click.option(
-    "--transform", nargs=2, metavar="SRC DEST", help="Subject transform of the left side before it is compared."
+    "--source", metavar="NAME", default="", help="Name of the left stream as recorded in the right side's copies."
 )
-@click.option("--rule", metavar="NAME", help="The rule of -c FILE that makes copies of the left side's messages.")
+@click.option("--ignore-header", "ignored", metavar="NAME", multiple=True, help="A header to ignore.")
+@click.option(
+    "--allow", "allowed", metavar="KIND", multiple=True, help="A kind of finding that does not count as a difference."
+)
+@click.option(
+    "--transform", nargs=2, metavar="SRC DEST", help="Subject transform applied to the left side before the comparison."
+)
+@click.option("--rule", metavar="NAME", help="The rule in -c FILE that copies the left side's messages.")
 @click.option("--subjects", multiple=True, metavar="FILTER,…", help="Only messages with these subjects.  [twice]")
 @click.option(
     "--from", "first", multiple=True, type=click.IntRange(1), metavar="N", help="From this sequence.  [twice]"
@@ -48,21 +52,22 @@ _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id", "subje
     "servers",
     multiple=True,
     metavar="URL|NAME",
-    help="URL, or a context of `nats`, or with -c FILE one of its connections.  [twice]",
+    help="URLs, or a `nats` context, or with -c FILE the name of a connection.  [twice]",
 )
-@click.option("-c", "--config", metavar="FILE", type=click.Path(path_type=Path), help="A configuration of the bridge.")
+@click.option("-c", "--config", metavar="FILE", type=click.Path(path_type=Path), help="A bridge configuration.")
 @click.option("--out", metavar="DIR", help="Write every finding to this directory, as Parquet.")
-@click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @engine_option
 @spark_option
 def diff_command(left: str, right: str, **given: Any) -> int:
     """Compare two streams or captures, message by message.
 
-    LEFT and RIGHT are streams (NAME or stream:NAME) or directories of captures. Messages are the same if they have
-    the same sequence, come from the same message of the same stream, or have the same Nats-Msg-Id; which of these
-    holds is found out, or said with --by; with --by subject the newest message of each subject is compared.
-    Options marked [twice] are for both sides, or, given twice, for the left and for the right.
-    Exit code 0: equal, 1: different.
+    LEFT and RIGHT are streams (NAME or stream:NAME) or directories of captures. Two messages are the same if they have
+    the same sequence, are copies of the same message of the same stream, or have the same Nats-Msg-Id. The command
+    detects which of these applies; --by sets it. With --by subject, the newest message of each subject is compared.
+    An option marked [twice] applies to both sides; given twice, first to the left and then to the right side.
+
+    Exit codes: 0 equal, 1 different.
 
     \b
     Example:
@@ -82,7 +87,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
 
     for kind in given["allowed"]:
         if kind not in KINDS:
-            raise ConfigError(f"--allow {kind}: is no kind of finding; these are: {', '.join(KINDS)}")
+            raise ConfigError(f"--allow {kind}: unknown kind of finding; allowed: {', '.join(KINDS)}")
     places = _place(0, left, given), _place(1, right, given)
     wanted = _wanted(places[0], given)
 

@@ -20,7 +20,7 @@ def spark_option(command: _Command) -> _Command:
         metavar="NAME=VALUE",
         multiple=True,
         callback=_settings,
-        help="A setting of Spark, such as spark.driver.memory=4g or spark.master=local[4]; repeatable.",
+        help="A Spark setting, for example spark.driver.memory=4g or spark.master=local[4]; repeatable.",
     )(command)
 
 
@@ -31,7 +31,7 @@ def engine_option(command: _Command) -> _Command:
         type=click.Choice(["auto", "spark", "local"]),
         default="auto",
         show_default=True,
-        help="local: this process alone, without Java; auto: local below 10 million messages and 4 GiB.",
+        help="local: use only this process, without Java; auto: local below 10 million messages and 4 GiB.",
     )(command)
 
 
@@ -47,6 +47,6 @@ def _settings(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> 
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name.startswith("spark."):
-            raise ConfigError(f"--spark {text}: write NAME=VALUE, such as spark.driver.memory=4g")
+            raise ConfigError(f"--spark {text}: write NAME=VALUE, for example spark.driver.memory=4g")
         found[name] = value
     return found

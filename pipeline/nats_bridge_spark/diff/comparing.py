@@ -52,7 +52,7 @@ IDENTITY: Final = Ignored("the source's identity in the source record (field 6)"
 MESSAGE_ID: Final = Ignored(f"{copy_id.LINE_START.decode()}…", "kd/copy/message-id")
 RECORD: Final = Ignored("where a message says that it comes from")
 _STAYING: Final = Ignored("headers that do not travel with a copy (Nats-Expected-*, Nats-Batch-*, Nats-Request-Info)")
-_RENAMED: Final = Ignored("headers of counters and schedules under names of ours (Nats-Bridge-Incr)", "kd/copy/renamed")
+_RENAMED: Final = Ignored("renamed headers of counters and schedules (Nats-Bridge-Incr)", "kd/copy/renamed")
 _COUNTED: Final = Ignored("what a counter has of each source (Nats-Counter-Sources)", "kd/copy/counter-record")
 
 

@@ -126,7 +126,7 @@ def _found(places: Places, request: RestoreRequest) -> list[_Saved]:
         ("--transform", request.selection),
     ):
         if given is not None and len(chosen) > 1:
-            raise OptionError(f"{option}: is for one stream, and {place} has {', '.join(names)}: say --stream NAME")
+            raise OptionError(f"{option}: is for one stream, and {place} has {', '.join(names)}: use --stream NAME")
     return chosen
 
 
@@ -154,7 +154,7 @@ async def _plan(connection: Connection, saved: _Saved, request: RestoreRequest) 
     unknown, refusal = unsupported(config, connection.server_version)
     place = f"stream '{name}' (saved from {saved.stream.server}): the server is {connection.server_version}, and"
     if refusal:
-        raise OptionError(f"{place} refuses its configuration: {refusal}; say --without MEMBER to leave something out")
+        raise OptionError(f"{place} refuses its configuration: {refusal}; use --without MEMBER to leave something out")
     if unknown:
         options = " ".join(f"--without {member}" for member in unknown)
         raise OptionError(f"{place} does not know {', '.join(unknown)}: say {options} to restore it without")
@@ -170,7 +170,7 @@ async def _plan(connection: Connection, saved: _Saved, request: RestoreRequest) 
         messages = int(there["state"]["messages"])
         raise OptionError(
             f"stream '{name}': exists, with {messages:,} message{'' if messages == 1 else 's'}; a restore makes a new"
-            " one: delete that one, or say --as NAME"
+            " one: delete that one, or use --as NAME"
         )
     return _Planned(saved, config, mark, capture.begin if capture else 1, there)
 
@@ -303,7 +303,7 @@ class _Job:
                 raise
             raise PipelineError(
                 f"stream '{config['name']}': the server refuses its configuration: {error.description}"
-                f" ({error.err_code}); say --without MEMBER to leave something out, and run it again: {_KEPT}"
+                f" ({error.err_code}); use --without MEMBER to leave something out, and run it again: {_KEPT}"
             ) from None
 
     async def _with_consumers(self, summary: Summary) -> None:

@@ -52,7 +52,7 @@ class WriteOptions:
         found = given(options, WRITE)
         stream = found.get("stream", "").strip()
         if not stream:
-            raise OptionError('option stream: missing; say .option("stream", "ORDERS")')
+            raise OptionError('option stream: missing; set .option("stream", "ORDERS")')
         if any(character in stream for character in " \t\r\n.*>/\\"):
             raise OptionError(f"option stream: '{stream}' cannot be the name of a stream")
         return cls(

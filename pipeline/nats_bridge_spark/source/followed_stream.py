@@ -124,8 +124,8 @@ class FollowedStream:
         if whole and self.options.fail_on_data_loss and state.has_lost(following):
             raise DataLostError(
                 f"stream '{state.name}': messages {following} to {state.first - 1} were removed unread (by a limit, a"
-                f" purge, or one by one: servers do not say it), it now begins at {state.first}: say"
-                " failOnDataLoss=false to continue without them, or begin with a new checkpoint location"
+                f" purge, or one by one: servers do not say it), it now begins at {state.first}: set "
+                "failOnDataLoss=false to continue without them, or begin with a new checkpoint location"
             )
 
     def end_of_batch(self, begin: Position, done: int, last: int) -> Position:

@@ -150,7 +150,7 @@ class _Reading:
             raise DataLostError(
                 f"stream '{stream}': messages {at} to {min(state.first - 1, part.last)} were removed unread (by a"
                 f" limit, a purge, or one by one: servers do not say it), it now begins at {state.first}: read it"
-                " again, or say failOnDataLoss=false to continue without them"
+                " again, or set failOnDataLoss=false to continue without them"
             )
 
     async def _await_server(self, connection: Connection, until: float, why: str) -> None:

@@ -86,7 +86,7 @@ class ReadOptions:
         found = given(options, READ)
         stream, streams = found.get("stream", ""), _streams(found)
         if not stream and not streams:
-            raise OptionError('option stream: missing; say .option("stream", "ORDERS"), or streams for several')
+            raise OptionError('option stream: missing; set .option("stream", "ORDERS"), or streams for several')
         if _NO_NAME.search(stream):
             raise OptionError(
                 f"option stream: '{stream}' cannot be a stream's name: no white space, none of .*>/\\; streams takes"

@@ -181,7 +181,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         states = await states_of(connection, options.streams or (options.stream,), self._left_out)
         if options.fail_on_data_loss and (gone := sorted(set(begun) - {state.name for state in states})):
             raise DataLostError(
-                f"stream '{gone[0]}': was deleted; say failOnDataLoss=false to continue without it, or begin with a new"
+                f"stream '{gone[0]}': was deleted; set failOnDataLoss=false to continue without it, or begin with a new"
                 " checkpoint location"
             )
         self._found = [FollowedStream(connection, options.of_stream(state.name), state) for state in states]

@@ -80,7 +80,7 @@ def test_a_good_file_is_read() -> None:
         (
             "level: must",
             "level: must\n    level: should",
-            ["cases.yaml:6: key 'level' is there twice, first in line 5"],
+            ["cases.yaml:6: key 'level' is a duplicate, first used in line 5"],
         ),
         ("level: must", "level: must\n    needs: [luck]", ["cases.yaml:6: cases.0.needs.0: ", "'store' or 'account'"]),
         ("level: must", "level: must\n    kd: [x]", ["cases.yaml:6: cases.0.kd.0: ", "such as kd/", "(it is 'x')"]),
@@ -231,7 +231,7 @@ def test_a_difference_without_a_header_expects_the_other_lines() -> None:
         ("clause: ADR-28, A Section\n", "cases.yaml:1: cases: this key is missing"),
         ("clause: ADR-28, A Section\ncases: []\n", "cases.yaml:2: cases: List should have at least 1 item"),
         ("clause: x\ncases:\n\t- id: a\n", "cases.yaml:3: not valid YAML: found character that cannot start any token"),
-        ("clause: x\ncases: [&a [*a]]\n", "cases.yaml:2: an alias refers to the mapping or list it stands in"),
+        ("clause: x\ncases: [&a [*a]]\n", "cases.yaml:2: an alias refers to the mapping or list that contains it"),
     ],
 )
 def test_no_case_file(text: str, reported: str) -> None:

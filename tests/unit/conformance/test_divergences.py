@@ -142,7 +142,12 @@ def test_a_message_that_an_ingress_rule_refuses_is_not_stored() -> None:
 @pytest.mark.parametrize(
     ("text", "version", "step", "wanted"),
     [
-        ("rules[0].republish.dest: is empty; nothing would be republished", "2.15.1", None, "kd/refused/idle"),
+        (
+            "rules[0].republish.dest: must not be empty, because nothing would be republished",
+            "2.15.1",
+            None,
+            "kd/refused/idle",
+        ),
         ("rule 'a': loop: stream S on 'x'", "2.15.1", None, "kd/refused/loop"),
         ("rules[0].sources[0].zzz: unknown key; known: name", "2.9.10", None, "kd/refused/unknown-key"),
         ("filter 'a..b': invalid subject (10049)", "2.9.10", None, "kd/refused/before-2.10"),

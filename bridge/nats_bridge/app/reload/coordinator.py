@@ -133,7 +133,7 @@ class Reloader:
 
     async def _reload(self, asked_by: str) -> ReloadFacts:
         if self._path is None:
-            return self._refused(asked_by, "the configuration came from no file")
+            return self._refused(asked_by, "the configuration was not read from a file")
         _log.info("reload.begins", asked_by=asked_by, config=str(self._path))
         # Before it is read: if it changes afterwards, the watch sees that.
         seen = self._seen = await asyncio.to_thread(content_hash, self._path)

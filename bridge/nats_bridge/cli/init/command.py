@@ -32,29 +32,31 @@ _MARKS = {"native": ("ok  ", "green"), "rule": ("rule", "cyan"), "neither": ("no
     metavar="STREAM|FILE",
     multiple=True,
     required=True,
-    help="A stream of the server; or a native stream configuration (JSON), with a dot or slash in its name, - is stdin."
-    " Repeatable.",
+    help="A stream on the server, or a JSON file with a native stream configuration (name with a dot or slash; - "
+    "for stdin). Repeatable.",
 )
 @click.option(
     "--server",
     metavar="URL|NAME",
     default="nats://127.0.0.1:4222",
     show_default=True,
-    help="The servers' URL, or the name of a context of `nats`.",
+    help="Server URLs, or the name of a `nats` context.",
 )
 @click.option(
     "--dialect",
     "version",
     metavar="V",
     callback=lambda context, option, value: to_dialect(context, option, value) if value else None,
-    help="Rules next to a server of this version, such as 2.9.10.  [default: the version of the server]",
+    help="Write rules for a server of this version, for example 2.9.10.  [default: the version of the server]",
 )
 def init_command(wanted: tuple[str, ...], server: str, version: Dialect | None) -> int:
-    """Print the rules for a native stream configuration: what the server ignores or refuses of it.
+    """Print rules for the parts of a native stream configuration that the server ignores or rejects.
 
-    Taken are republish, subject_transform, sources and mirror. On stdout only a configuration with the rules, whose
-    comments say what they need; on stderr who provides each feature. Nothing is changed. Exit code 0: the server and
-    the rules provide all of it. 1: something, neither can. 2: usage or configuration. 3: no server answers.
+    Supported parts: republish, subject_transform, sources and mirror. stdout gets only a configuration with the rules,
+    with comments on what they need. stderr lists which of the two provides each feature. Nothing is changed.
+
+    Exit codes: 0 the server and the rules provide every feature; 1 neither can provide one of them; 2 usage or
+    configuration error; 3 server unreachable.
 
     \b
     Example:
@@ -85,7 +87,7 @@ def init_command(wanted: tuple[str, ...], server: str, version: Dialect | None) 
         check = "Check it with: nats-bridge check -c FILE --server config"
         click.echo(configuration_text(connection, rules, (about, check)), nl=False)
     else:
-        click.echo("nothing for a rule to do", err=True)
+        click.echo("no rule needed", err=True)
     return EXIT_NO if any(feature.answer == "neither" for _, feature in found) else EXIT_GOOD
 
 
@@ -102,8 +104,8 @@ def _compared(name: str, here: Surroundings, judge: Surroundings) -> tuple[str, 
     if not _FILE.fullmatch(name):
         streams = here.streams or {}
         if name not in streams:
-            hint = did_you_mean(name, list(streams)) if streams else "there is none in this account"
-            raise ConfigError(f"--from {name}: no such stream; {hint}; a file has a dot or a slash in its name")
+            hint = did_you_mean(name, list(streams)) if streams else "this account has no streams"
+            raise ConfigError(f"--from {name}: no such stream; {hint}; a file name needs a dot or a slash")
         return native_rules(streams[name], judge)
     try:
         return native_rules(read_stream_config(name), judge)

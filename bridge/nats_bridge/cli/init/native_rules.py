@@ -96,13 +96,13 @@ def native_rules(given: Any, server: Surroundings) -> tuple[str, list[NativeFeat
         ConfigError: no version of the server takes the configuration.
     """
     if not isinstance(given, dict) or not isinstance(given.get("name"), str) or not given["name"]:
-        raise ConfigError("no stream configuration with a name: give what `nats stream info NAME --json` prints")
+        raise ConfigError("not a stream configuration with a name: give the output of `nats stream info NAME --json`")
     stream = given["name"]
     try:
         wanted = examine(body_of(given), NEWEST, strict=False).config
     except StreamConfigError as error:
         raise ConfigError(
-            f"stream '{stream}': no server takes this configuration: {error.description} ({error.err_code})"
+            f"stream '{stream}': every server rejects this configuration: {error.description} ({error.err_code})"
         ) from None
     features: list[NativeFeature] = []
     rules: list[NativeRule] = []

@@ -29,9 +29,9 @@ def status_url(url: str) -> str:
     except ValueError:
         good = False
     if not good:
-        raise ConfigError(f"--url: '{url}' is not the address of a sidecar; write {DEFAULT_URL}")
+        raise ConfigError(f"--url: '{url}' is not a sidecar's address; use for example {DEFAULT_URL}")
     if parts.username is not None or parts.query or parts.fragment:
-        raise ConfigError("--url: host and port, and a path if there is one in front of it, but no user, ? or #")
+        raise ConfigError("--url: use host, port and optionally a path; a user, ? and # are not allowed")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/status')}/status"
 
 
@@ -42,7 +42,7 @@ def url_of_listener(address: tuple[str, int] | None) -> str:
         ConfigError: it is turned off.
     """
     if address is None:
-        raise ConfigError("http.listen is empty, so this sidecar serves no status: give it an address")
+        raise ConfigError("http.listen is empty, so this sidecar serves no status: set an address")
     host, port = address
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -64,7 +64,7 @@ def ask_for_status(url: str, *, history: bool) -> dict[str, Any]:
     except ValueError as error:
         raise ServerUnreachableError(f"{url}: no sidecar answers ({str(error).lower()}): {_hint}") from None
     if not isinstance(document, dict) or not isinstance(document.get("rules"), list) or "ready" not in document:
-        raise ServerUnreachableError(f"{url}: answers, but not with a sidecar's state: {_hint}")
+        raise ServerUnreachableError(f"{url}: the response is not a sidecar's state: {_hint}")
     return document
 
 
@@ -95,10 +95,10 @@ def _get(url: str, good: tuple[int, ...]) -> tuple[int, bytes]:
             if error.code in good:
                 return error.code, error.read(_LARGEST)
         raise ServerUnreachableError(
-            f"{shown}: answers {error.code}, which is not a sidecar's state: {_hint}"
+            f"{shown}: answers {error.code}, which is not a sidecar's response: {_hint}"
         ) from None
     except http.client.HTTPException:
-        raise ServerUnreachableError(f"{shown}: answers, but not in HTTP: {_hint}") from None
+        raise ServerUnreachableError(f"{shown}: the response is not HTTP: {_hint}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__

@@ -36,13 +36,13 @@ _BETWEEN = 1.0  # seconds from one look of --watch to the next
     metavar="FILE",
     help="Ask the sidecar of this configuration (its http.listen) instead.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The whole state on stdout, as GET /status returns it.")
-@click.option("--live", is_flag=True, help="Liveness only; ignore the state of servers. Exit code 0 or 1.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole state as JSON, as GET /status returns it.")
+@click.option("--live", is_flag=True, help="Check only liveness, and ignore the state of servers. Exit code 0 or 1.")
 @click.option("--watch", is_flag=True, help="Show it every second, until Ctrl-C.")
 def status_command(url: str | None, config: Path | None, as_json: bool, live: bool, watch: bool) -> int:
     """Show a running sidecar: its rules, rates, lag and last errors.
 
-    Exit code 0: it is ready. 1: it is not, and the lines say why. 3: it does not answer.
+    Exit codes: 0 the sidecar is ready; 1 it is not ready (the output lists the reasons); 3 it does not answer.
 
     \b
     Example:
@@ -51,9 +51,9 @@ def status_command(url: str | None, config: Path | None, as_json: bool, live: bo
       nats-bridge status -c config/republish-monitor.yaml --json
     """
     if live and (watch or as_json):
-        raise click.UsageError("--live goes with neither --watch nor --json: it asks /livez once")
+        raise click.UsageError("--live cannot be combined with --watch or --json: it requests /livez once")
     if watch and as_json:
-        raise click.UsageError("--watch is for a person: ask again with --json")
+        raise click.UsageError("--watch cannot be combined with --json: run --json repeatedly instead")
     address = _address(url, config)
     if live:
         lives, reported = ask_whether_alive(address)
@@ -70,7 +70,7 @@ def status_command(url: str | None, config: Path | None, as_json: bool, live: bo
 
 def _address(url: str | None, config: Path | None) -> str:
     if url is not None and config is not None:
-        raise click.UsageError("--url and -c are two ways to say the same: give one")
+        raise click.UsageError("--url and -c cannot be combined; remove one of them")
     if config is None:
         return status_url(DEFAULT_URL if url is None else url)
     from nats_bridge.settings import load  # not for a probe, which asks again and again, by URL

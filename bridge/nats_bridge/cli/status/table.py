@@ -140,7 +140,7 @@ def _rule_lines(document: Mapping[str, Any], width: int) -> Iterator[str]:
     """Yield the head of the table, and for every rule its line and its problems."""
     rules = document["rules"]
     if not rules:
-        yield "there are no rules yet"
+        yield "no rules yet"
         return
     columns = [
         column

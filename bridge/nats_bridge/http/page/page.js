@@ -390,7 +390,7 @@ function refusal() {
 
 function headline() {
   if (goneSince) return state ? "The sidecar does not answer" : "No answer from the sidecar";
-  if (state.draining) return "Draining: it finishes what is in flight";
+  if (state.draining) return "Draining: it finishes messages in flight";
   const all = state.rules.length, away = state.rules.filter((rule) => !isAtWork(rule)).length;
   if (!all) return state.ready ? "There are no rules" : "Starting";
   if (away) return away === all && all > 1 ? `None of ${all} rules is running` : `${away} of ${plural(all, "rule")} ${away === 1 ? "is" : "are"} not running`;

@@ -108,4 +108,4 @@ def load_account(path: Path) -> AccountState:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError):
-        raise ConfigError(f"{path}: is no file that nats-bridge failover --save wrote") from None
+        raise ConfigError(f"{path}: was not written by nats-bridge failover --save") from None

@@ -23,7 +23,7 @@ class AdvisoriesCounters(Counters):
         repeated_out: publications that no stream confirmed, written again.
         refused: rejected by the target's stream permanently, or not allowed to the user; not published.
         in_doubt: published where no stream confirms, and the connection broke, unknown whether they arrived.
-        unmatched: not meant by the rule's `src`, or about a consumer that a sidecar reads with.
+        unmatched: not selected by the rule's `src`, or about a consumer that a sidecar reads with.
         suppressed: the destination is not a subject that can be published.
         reserved: the destination is a command to the server, such as a request to its API; not published.
         looped: about the stream that stores the rule's own messages.

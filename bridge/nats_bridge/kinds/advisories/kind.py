@@ -44,7 +44,7 @@ class AdvisoriesKind(RuleKind[AdvisoriesRule]):
         },
     )
     reads_stream = False
-    no_history = "servers send these and keep none, so there is no history of them"
+    no_history = "servers send advisories but do not store them, so there is no history"
 
     def run(self, rule: AdvisoriesRule, settings: Settings, connections: Opened, context: RuleContext) -> AdvisoriesRun:
         """Create the run of a rule."""
@@ -86,7 +86,7 @@ class AdvisoriesKind(RuleKind[AdvisoriesRule]):
 
     def refuses_handoff(self, rule: AdvisoriesRule) -> str:
         """Return the reason why no server can take over from a rule."""
-        return "servers do not republish advisories: nothing can take over, leave this rule to the bridge"
+        return "servers do not republish advisories, so no server can take over: keep this rule on the bridge"
 
 
 KIND = AdvisoriesKind()

@@ -25,8 +25,8 @@ class AdvisoriesRule(Rule):
     kind: Literal["advisories"] = Field(description="republish advisories, such as dead letters")
     republish: Annotated[
         RepublishObject,
-        Hint('such as republish: {src: "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*", dest: "dlq.$1.$2"}'),
-    ] = Field(description="which advisories, and what their subjects become")
+        Hint('for example: republish: {src: "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*", dest: "dlq.$1.$2"}'),
+    ] = Field(description="which advisories to select, and how to transform their subjects")
     attach_message: Flag = Field(
         default=False, description="publish the message that the advisory is about, the advisory in its headers"
     )

@@ -123,7 +123,7 @@ class CopyEntry:
 
     async def _wait_out(self, error: ApiError) -> None:
         context, plan = self._context, self.plan
-        context.blocked = f"its streams to be there and to answer ({error})"
+        context.blocked = f"its streams to exist and answer ({error})"
         if error.err_code == STREAM_NOT_FOUND:
             self._log.warning("rule.waiting", reason=str(error), meaning="copying resumes when the stream exists again")
             await asyncio.gather(appeared(context.target, plan.stream), appeared(context.source, plan.source.name))
@@ -176,9 +176,9 @@ class CopyEntry:
         if self._context.blocked:
             return self._context.blocked
         if self._round is not None and self._round.publisher.waiting:
-            return f"room in stream '{self.plan.stream}', which takes nothing at the moment"
+            return f"room in stream '{self.plan.stream}', which accepts nothing at the moment"
         if self._is_unanswered:
-            return f"an answer of stream '{self.plan.stream}', which leaves messages without one"
+            return f"an answer of stream '{self.plan.stream}', which does not answer some messages"
         return None
 
     @property

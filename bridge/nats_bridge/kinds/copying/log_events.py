@@ -11,11 +11,13 @@ EVENTS: Final = {
         "warning", "The consumer of an entry that was removed stays on the server.", ("stream", "consumer")
     ),
     "rule.selects_nothing": LogEvent("warning", "The source has no subject that the rule selects."),
-    "copying.begins": LogEvent("info", "An entry is copied from here on.", ("after_sequence", "already_there")),
+    "copying.begins": LogEvent("info", "An entry starts copying.", ("after_sequence", "already_there")),
     "copying.begins_at_time": LogEvent(
         "warning", "No copy in the target names the position; copying starts at a time.", ("time",)
     ),
-    "copying.searching_position": LogEvent("info", "The target is read backwards for copies.", ("searched", "left")),
+    "copying.searching_position": LogEvent(
+        "info", "The target is searched backwards for the last copy.", ("searched", "left")
+    ),
     "copying.interrupted": LogEvent(
         "warning", "It is unknown what the target stored; the next round finds out.", ("reason",)
     ),
@@ -36,8 +38,8 @@ EVENTS: Final = {
     "copying.source_recreated": LogEvent("warning", "The source was recreated under the same name.", ("created",)),
     "copying.headers_will_be_lost": LogEvent(
         "warning",
-        "A rule begins to copy messages that may have a TTL, a counter or a schedule, which the target takes from no"
-        " client: `meaning` says what copies lack.",
+        "A rule begins to copy messages that may have a TTL, a counter or a schedule, which the target does "
+        "not accept from clients: `meaning` explains the effect on copies.",
     ),
     "copying.renamed_headers": LogEvent(
         "warning", "The target does not store a counter's or schedule's headers; they have other names."

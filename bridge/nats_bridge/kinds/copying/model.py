@@ -80,10 +80,8 @@ class SourcesRule(CopyingRule):
 
     name: RuleName
     kind: Literal["sources"] = Field(description="copy from streams into a stream")
-    stream: Annotated[StreamName, Hint("the name of the stream that receives")] = Field(
-        description="the stream that receives"
-    )
-    sources: Annotated[tuple[Source, ...], Hint("such as sources: [{name: ORDERS}]")] = Field(
+    stream: Annotated[StreamName, Hint("the name of the target stream")] = Field(description="the stream that receives")
+    sources: Annotated[tuple[Source, ...], Hint("for example: sources: [{name: ORDERS}]")] = Field(
         description="the sources, as in a stream's configuration", min_length=1
     )
 
@@ -110,10 +108,10 @@ class MirrorRule(CopyingRule):
 
     name: RuleName
     kind: Literal["mirror"] = Field(description="copy one stream into another")
-    stream: Annotated[StreamName, Hint("the name of the stream that receives")] = Field(
-        description="the stream that receives; an ordinary stream, not a native mirror"
+    stream: Annotated[StreamName, Hint("the name of the target stream")] = Field(
+        description="the target: an ordinary stream, not a native mirror"
     )
-    mirror: Annotated[Source, Hint("such as mirror: {name: ORDERS}")] = Field(
+    mirror: Annotated[Source, Hint("for example: mirror: {name: ORDERS}")] = Field(
         description="the source, as in a stream's configuration"
     )
     keep_sequence: Flag = Field(default=False, description="the copies have the source's sequence numbers")
@@ -143,10 +141,8 @@ class KvSourcesRule(CopyingRule):
 
     name: RuleName
     kind: Literal["kv_sources"] = Field(description="copy buckets into a bucket")
-    bucket: Annotated[BucketName, Hint("the name of the bucket that receives")] = Field(
-        description="the bucket that receives"
-    )
-    sources: Annotated[tuple[KvSource, ...], Hint("such as sources: [{bucket: SETTINGS}]")] = Field(
+    bucket: Annotated[BucketName, Hint("the name of the target bucket")] = Field(description="the bucket that receives")
+    sources: Annotated[tuple[KvSource, ...], Hint("for example: sources: [{bucket: SETTINGS}]")] = Field(
         description="the buckets that are copied from", min_length=1
     )
 

@@ -32,7 +32,7 @@ def copying_needs(rule: CopyingRule, settings: Settings, dialect: Dialect, known
         yield write(
             source.connection,
             api_subject("STREAM.MSG.GET", source.name),
-            f"sees whether {source.name} is still what was copied",
+            f"checks whether {source.name} is still the same stream",
         )
     yield from existing(target, stream)
     if not (isinstance(rule, MirrorRule) and rule.keep_sequence):  # there the last number is the position
@@ -44,8 +44,8 @@ def copying_needs(rule: CopyingRule, settings: Settings, dialect: Dialect, known
         yield write(target, rule.filler_subject, "fills numbers that the source lacks")
         yield write(target, api_subject("STREAM.PURGE", stream), "removes fillers")
     if rule.on_rejected.skip is not None:
-        yield write(target, rule.on_rejected.skip, "publishes what the stream refuses")
-        yield write(target, api_subject("STREAM.NAMES"), "sees whether a stream takes what is refused")
+        yield write(target, rule.on_rejected.skip, "publishes rejected messages")
+        yield write(target, api_subject("STREAM.NAMES"), "checks whether a stream accepts rejected messages")
 
 
 def _acknowledging(source: Source, consumer: str, known: KnownStreams) -> Iterator[Need]:
@@ -54,7 +54,7 @@ def _acknowledging(source: Source, consumer: str, known: KnownStreams) -> Iterat
     facts = known.get((connection, stream))
     moved = facts is None or facts.retention != "workqueue"
     yield from durable_consumer(connection, stream, consumer, acknowledges=True, moved=moved)
-    yield write(connection, flow_control(stream), "says that deliveries have arrived")
+    yield write(connection, flow_control(stream), "confirms deliveries (flow control)")
     yield write(
         connection,
         api_subject("CONSUMER.LIST", stream),
@@ -80,6 +80,6 @@ def _others(rule: CopyingRule, stored: list[str], known: KnownStreams) -> Iterat
         yield listen(
             rule.target_connection,
             subject,
-            f"sees whether others write to {rule.target_stream}{hint}",
+            f"checks whether others write to {rule.target_stream}{hint}",
             without="every copy is confirmed one by one, which is slower",
         )

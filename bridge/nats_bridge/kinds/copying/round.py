@@ -461,7 +461,7 @@ class Round:
             return
         if pub_ack.err_code == SEALED:
             # No message's own fault, so not one for the dead letters.
-            raise RuleRefusedError(f"rule '{plan.rule}': stream '{plan.stream}' is sealed: it takes no more messages")
+            raise RuleRefusedError(f"rule '{plan.rule}': stream '{plan.stream}' is sealed: it accepts no more messages")
         line, _, rest = operation[1].partition(b"\r\n")
         fields = line.split(b" ")
         size, total = int(fields[-2]), int(fields[-1])

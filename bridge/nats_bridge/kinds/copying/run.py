@@ -241,10 +241,10 @@ class CopyRun(RuleRun):
         place = f"rule '{self.rule.name}': stream '{self.rule.target_stream}'"
         if config.get("mirror"):
             raise RuleRefusedError(
-                f"{place} is a native mirror, which takes no messages from clients: copy into an ordinary stream"
+                f"{place} is a native mirror, which accepts no messages from clients: copy into an ordinary stream"
             )
         if config.get("sealed"):
-            raise RuleRefusedError(f"{place} is sealed: it takes no more messages")
+            raise RuleRefusedError(f"{place} is sealed: it accepts no more messages")
         if not config.get("subjects"):
             raise RuleRefusedError(
                 f"{place} has no subjects, so nothing can be published to it: give it those of the rule's destinations"
@@ -296,7 +296,8 @@ class CopyRun(RuleRun):
             filters = _acknowledged_filters(place, source, sourcing, source_stream["config"], connection.server_version)
         elif retention != "limits":
             raise RuleRefusedError(
-                f"{place} is a {retention} stream, whose messages go when its consumers have acknowledged them: set"
+                f"{place} is a {retention} stream, whose messages are removed once its consumers have "
+                "acknowledged them: set"
                 " acknowledge: true in the source to let the rule do that for each message that is copied"
             )
         last = int(source_stream["state"]["last_seq"])
@@ -398,7 +399,7 @@ def _acknowledged_filters(
     """
     if source_stream["retention"] == "limits":
         raise RuleRefusedError(
-            f"{place} keeps its messages, acknowledged or not (limits retention): leave out acknowledge"
+            f"{place} keeps its messages, acknowledged or not (limits retention): remove acknowledge"
         )
     if source.exclude and source_stream["retention"] == "workqueue":
         raise RuleRefusedError(
@@ -431,7 +432,8 @@ def _remarks(source: Source, source_stream: Json, target: Json) -> list[str]:
         )
     if target.get("allow_msg_counter") and Target.forgets_by(target):
         found.append(
-            "the limits of the target may remove the record of what was added to a counter (kd/copy/counter-forgotten)"
+            "the limits of the target may remove the record of the amount added to a counter "
+            "(kd/copy/counter-forgotten)"
         )
     return found
 
@@ -445,9 +447,9 @@ def _lost_headers(source_stream: Json, target: Target) -> list[str]:
             " allow_msg_ttl in the target before they are copied (kd/copy/withheld)"
         )
     if source_stream.get("allow_msg_schedules"):
-        found.append("schedules are copied under names of ours, and do not act (kd/copy/renamed)")
+        found.append("schedules are copied with renamed headers, and do not act (kd/copy/renamed)")
     if source_stream.get("allow_msg_counter") and not target.counts:
-        found.append("counters are copied as totals, their increments under a name of ours (kd/copy/renamed)")
+        found.append("counters are copied as totals, with the increments in a renamed header (kd/copy/renamed)")
     return found
 
 

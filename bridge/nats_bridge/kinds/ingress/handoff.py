@@ -73,7 +73,7 @@ async def hand_back(rule: SubjectTransformRule, connection: Connection) -> Hando
     present = config.get("subject_transform")
     wanted = {"src": rule.subject_transform.src or ">", "dest": rule.subject_transform.dest}
     if not present:
-        return refused(f"{place} has no native subject_transform: there is nothing to take back, start the sidecar")
+        return refused(f"{place} has no native subject_transform: there is nothing to take back; start the sidecar")
     if not _same(present, wanted):
         return refused(
             f"{place} transforms {present.get('src') or '>'} to {present['dest']}, and the rule {wanted['src']} to"
@@ -84,13 +84,13 @@ async def hand_back(rule: SubjectTransformRule, connection: Connection) -> Hando
     kept = [each for each in body.get("subjects") or () if each != wanted["src"]]
     if any(collide(each.encode(), wanted["src"].encode()) for each in kept):
         return refused(
-            f"{place} also takes {', '.join(kept)}, which covers {wanted['src']}: the stream would store what the"
-            " bridge is to transform, too; change its subjects first"
+            f"{place} also takes {', '.join(kept)}, which covers {wanted['src']}: the stream would also store "
+            "untransformed messages; change its subjects first"
         )
     if not kept:
         return refused(
-            f"{place} has no subject but {wanted['src']}: add one for {wanted['dest']}, on which the bridge stores,"
-            " then run this again"
+            f"{place} has no subject other than {wanted['src']}: add {wanted['dest']}, where the bridge stores "
+            "messages, then run this again"
         )
     body["subjects"] = kept
     return await examined(

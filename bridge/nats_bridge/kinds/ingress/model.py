@@ -26,7 +26,7 @@ class SubjectTransformRule(OneStreamRule):
         description="the stream that stores, and answers the publisher"
     )
     subject_transform: Annotated[
-        SubjectTransform, Hint('such as subject_transform: {src: "in.*", dest: "stored.{{partition(8,1)}}.$1"}')
+        SubjectTransform, Hint('for example: subject_transform: {src: "in.*", dest: "stored.{{partition(8,1)}}.$1"}')
     ] = Field(description="src: what publishers use; dest: what the stream stores")
     source_connection: str = Field(default="default", alias="from", description="connection of publishers and stream")
     dialect: str | None = Field(default=None, description=DIALECT)

@@ -161,7 +161,7 @@ class IngressRun(RuleRun):
             self.counters.received += len(batch)
             self.counters.overloaded += len(batch)
             self._warn(
-                "rule.overloaded", so_far=self.counters.overloaded, meaning="the server takes too little from us"
+                "rule.overloaded", so_far=self.counters.overloaded, meaning="the server accepts messages too slowly"
             )
             return
         refused = self.counters.refused

@@ -14,7 +14,7 @@ class RuleCounters(ReaderCounters):
     Attributes:
         republished: written to the target connection.
         bytes_out: bytes of the written operations.
-        unmatched: not meant by the rule's `src` or `where`, or excluded.
+        unmatched: not selected by the rule's `src` or `where`, or excluded.
         suppressed: the destination is not a subject that can be published.
         reserved: the destination is a command to the server, such as a request to its API; not published.
         looped: the destination belongs to the rule's own stream; not published, native would loop.
@@ -25,7 +25,7 @@ class RuleCounters(ReaderCounters):
         repeated_out: written again after the target connection broke (at_least_once).
         vanished: sequences that were removed before the consumer reached them.
         last_sequence_lookups: predecessors looked up on the server after a delete or purge.
-        last_sequence_uncertain: values that depend on removals which cannot be computed from outside.
+        last_sequence_uncertain: values that depend on removals that the sidecar cannot compute.
         removals: deletes, purges and updates of the stream that the server reported.
     """
 

@@ -34,7 +34,7 @@ async def take_over(
         (
             f"Sent. Stream '{rule.stream}': everything up to sequence {end} was republished by the bridge, the server"
             f" republishes what comes after it.",
-            f"The rule's consumer is removed; do not start rule '{rule.name}' again.",
+            f"The rule's consumer is deleted; do not start rule '{rule.name}' again.",
         ),
     )
 
@@ -53,8 +53,8 @@ async def hand_over(rule: RepublishRule, sidecar: str, connections: Mapping[str,
     problems = []
     if rule.exclude:
         problems.append(
-            f"exclude {', '.join(rule.exclude)}: servers have no such option and would republish these: select what"
-            " is wanted by republish.src, or leave this rule to the bridge"
+            f"exclude {', '.join(rule.exclude)}: servers have no such option and would republish these: select "
+            "the messages with republish.src, or keep this rule on the bridge"
         )
     if rule.where is not None:
         problems.append(f"where: {NO_SERVER_SELECTS}")
@@ -91,7 +91,7 @@ async def hand_back(rule: RepublishRule, sidecar: str, connections: Mapping[str,
         "headers_only": rule.republish.headers_only,
     }
     if not present:
-        return refused(f"{place} has no native republish: there is nothing to take back, start the sidecar")
+        return refused(f"{place} has no native republish: there is nothing to take back; start the sidecar")
     if not _same(present, wanted):
         return refused(
             f"{place} republishes {present['src']} to {present['dest']}, and the rule {wanted['src']} to"
@@ -146,8 +146,8 @@ async def _steps(rule: RepublishRule, sidecar: str, connection: Connection) -> l
         ]
     state = (await connection.api.stream_info(rule.stream))["state"]
     return [
-        "Stop the publishers for a moment; native republish has no position, so exactly one of the two must republish"
-        " each message.",
+        "Stop the publishers for a moment: native republish has no position, so exactly one of the two must "
+        "republish each message.",
         f"Wait until the sidecar has republished everything (its position, in /status, is {state['last_seq']} or what"
         " the stream's last sequence is by then), and stop it (SIGTERM).",
         begun,

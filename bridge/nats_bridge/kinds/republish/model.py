@@ -28,8 +28,8 @@ class RepublishRule(OneStreamRule):
     stream: Annotated[StreamName, Hint("the name of the stream to republish")] = Field(
         description="the stream whose messages are republished"
     )
-    republish: Annotated[RepublishObject, Hint('such as republish: {src: "orders.>", dest: "monitor.>"}')] = Field(
-        description="which subjects, and what they become; the native object"
+    republish: Annotated[RepublishObject, Hint('for example: republish: {src: "orders.>", dest: "monitor.>"}')] = Field(
+        description="which subjects to select, and how to transform them; the native object"
     )
     exclude: tuple[Subject, ...] = Field(default=(), description=EXCLUDE)
     where: HeaderEquals | None = Field(default=None, description=WHERE)

@@ -126,8 +126,8 @@ class RepublishRun(RuleRun):
         self._side_effects = reason
         if config.get("retention") == "workqueue" and rule.durable:
             raise RuleRefusedError(
-                f"{place} is a work-queue stream: it takes no second consumer, so no position can be kept;"
-                " say durable: false"
+                f"{place} is a work-queue stream: it allows no second consumer, so the position cannot be stored;"
+                " set durable: false"
             )
 
     @property

@@ -43,7 +43,10 @@ def reason_against_watching(
             " confirmed; use at_most_once"
         )
     if durable:
-        return f"is {what} stream: a durable position would keep messages for us while we are away; say durable: false"
+        return (
+            f"is {what} stream: a durable consumer would keep messages in the queue while the sidecar is down; set "
+            "durable: false"
+        )
     subjects = [watched] if watched else list(stream_config.get("subjects") or [">"])
     for subject in subjects:
         if not any(_wants(consumer["config"], subject) for consumer in consumers):
@@ -55,8 +58,8 @@ def reason_against_watching(
             return f"is {what} stream and no other consumer takes '{subject}': {effect}"
     if retention == "workqueue":
         return (
-            "is a work-queue stream: what its workers take in the moment in which our connection breaks would stay in"
-            " the queue"
+            "is a work-queue stream: messages that its workers take while the sidecar's connection breaks would "
+            "stay in the queue"
         )
     return None
 

@@ -16,7 +16,7 @@ class WatchCounters(Counters):
         sent: always 0.
         bytes_out: always 0.
         looks: times that all watched copies were compared with their sources.
-        failed_looks: times that they could not be, because the server did not answer.
+        failed_looks: times that this comparison failed, because the server did not answer.
         stalls: times that a copy stalled.
         recoveries: times that a stalled copy made progress again.
         step_downs: leaders that were asked to step down.

@@ -9,7 +9,7 @@ from nats_bridge.observability.log_event import LogEvent
 EVENTS: Final = {
     "watch.stalled": LogEvent(
         "warning",
-        "A native mirror or source makes no progress although messages are missing; also where the reason changes.",
+        "A native mirror or source makes no progress although messages are missing; also logged if the reason changes.",
         ("code", "reason", "remedy", "missing", "seconds"),
     ),
     "watch.recovered": LogEvent(
@@ -19,7 +19,7 @@ EVENTS: Final = {
     "watch.no_step_down": LogEvent(
         "warning", "The leader of a stalled stream is not asked to step down, or refuses.", ("reason",)
     ),
-    "watch.not_seen": LogEvent("warning", "A server does not answer what the watching rule asks.", ("reason",)),
+    "watch.not_seen": LogEvent("warning", "A server does not answer a request of the watch rule.", ("reason",)),
     "watch.nothing_to_watch": LogEvent(
         "warning", "A stream that the rule names does not exist, or has no mirror and no sources.", ("reason",)
     ),

@@ -38,7 +38,7 @@ class Reason:
 
 def not_permitted(error: NotPermittedError) -> Reason:
     """Return the reason for a link without any facts, because the watching user lacks permissions."""
-    return Reason("not_permitted", str(error), "allow what nats-bridge --permissions watch prints")
+    return Reason("not_permitted", str(error), "allow the permissions printed by nats-bridge --permissions watch")
 
 
 def leaderless(target: str) -> Reason:
@@ -105,7 +105,7 @@ def _another(sight: Sight) -> Reason | None:
         "source_recreated",
         f"stream {sight.link.source} was recreated at {sight.source['created']}: it ends at"
         f" {sight.source['state']['last_seq']}, and {sight.link.target} has copies up to {sight.position}",
-        f"recreate {sight.link.target} too, or copy into a new stream; what it has is not what the source has",
+        f"recreate {sight.link.target} too, or copy into a new stream; its messages are not those of the source",
     )
 
 
@@ -127,7 +127,7 @@ def _full(sight: Sight, account: dict[str, int]) -> Reason | None:
         return Reason(
             "account_full",
             f"the account of {target} has used its {kind}: {account[kind]} of {most} bytes",
-            "raise the account's limit, or remove what is not needed",
+            "raise the account's limit, or remove data that is not needed",
         )
     return None
 
@@ -186,7 +186,7 @@ def _silent(sight: Sight) -> Reason:
         return Reason(
             "server_reports",
             f"the server of {sight.link.target} reports: {said}",
-            "remove what it reports",
+            "fix the reported error",
             new_leader_helps=True,
         )
     if sight.link.is_external:

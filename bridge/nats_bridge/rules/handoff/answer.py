@@ -25,7 +25,7 @@ class Wish:
 
 
 NO_SERVER_SELECTS: Final = (
-    "servers do not select messages by a header and would take the others, too: leave this rule to the bridge"
+    "servers cannot select messages by a header and would copy the others too: keep this rule on the bridge"
 )
 """The reason why a rule with `where` cannot be handed over."""
 

@@ -156,7 +156,7 @@ class Leases(Leadership):
         """Return whether the rule's lease contains a position; see `Leadership`."""
         sighting = await self._store.read(rule)
         if sighting is None:
-            silence = "the bucket of the leases does not answer"
+            silence = "the lease bucket does not answer"
             raise ApiError(f"rule '{rule}': {silence}", description=silence, retriable=True)
         return sighting.record is not None and sighting.record.position is not None
 
@@ -182,7 +182,7 @@ class Leases(Leadership):
         has_others = connection.client.is_connected and len(connection.client.pool.addresses) > 1
         if has_others and self._silent.unanswered(rule, clock()) and (self._moving is None or self._moving.done()):
             _log.warning("leadership.leaves_server", server=connection.server, meaning="it tries another one")
-            self._moving = asyncio.create_task(connection.leave("the bucket of the leases does not answer"))
+            self._moving = asyncio.create_task(connection.leave("the lease bucket does not answer"))
 
     def _hinted(self, rule: str, released: bool) -> None:
         if (holding := self._holdings.get(rule)) is not None:
@@ -384,7 +384,7 @@ class _Holding:
         self._answered(self._rule, answered=sighting is not None)
         if sighting is None:
             self.lease.unanswered(clock())
-            self._warn("leadership.no_answer", "the bucket of the leases does not answer")
+            self._warn("leadership.no_answer", "the lease bucket does not answer")
         else:
             self.lease.looked(sighting, clock())
 

@@ -27,7 +27,7 @@ def settings_problems(settings: Settings, environ: Mapping[str, str]) -> Iterato
         environ: the variables that locate the contexts of `nats`.
     """
     if not settings.rules:
-        yield Problem((), "no rules; a bridge needs at least one entry under rules:")
+        yield Problem((), "no rules; add at least one entry under rules:")
     if not settings.connections:
         yield Problem(("connections",), "no connections; remove the key to use nats://127.0.0.1:4222")
     if reason := dialect_problem(settings.dialect):

@@ -36,16 +36,16 @@ def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, .
         for field in given:
             yield (
                 (field,),
-                f"'{field}' cannot be combined with 'context', which says it already; remove one of them",
+                f"'{field}' cannot be combined with 'context', which already sets it; remove one of them",
             )
         return
     if not connection.servers:
-        yield (), 'needs servers, or a context; such as servers: ["nats://127.0.0.1:4222"]'
+        yield (), 'needs servers or a context, for example: servers: ["nats://127.0.0.1:4222"]'
     credentials = [field for field in CREDENTIALS if getattr(connection, field)]
     for field in credentials[1:]:
         yield (
             (field,),
-            f"'{field}' cannot be combined with '{credentials[0]}'; a connection is one user, keep one of them",
+            f"'{field}' cannot be combined with '{credentials[0]}'; a connection has one user; keep only one of them",
         )
     if connection.user and not connection.password_file:
         yield ("user",), "needs 'password_file' as well, the path of a file with the password"
@@ -58,7 +58,7 @@ def reference_problems(settings: Settings) -> Iterator[Problem]:
     first_of: dict[str, int] = {}
     for position, rule in enumerate(settings.rules):
         if first_of.setdefault(rule.name, position) != position:
-            message = f"'{rule.name}' is the name of rules[{first_of[rule.name]}] already; names must differ"
+            message = f"'{rule.name}' is already the name of rules[{first_of[rule.name]}]; names must be unique"
             yield Problem(("rules", position, "name"), message)
     names = list(settings.connections)
     for at, part in _parts(settings, ()) if names else ():
@@ -67,8 +67,8 @@ def reference_problems(settings: Settings) -> Iterator[Problem]:
                 continue
             key = info.alias or field
             is_given = field in part.model_fields_set
-            here = f"no connection '{wanted}'" if is_given else f"'{key}' is left out and means 'default'"
-            known = did_you_mean(wanted, names, otherwise="there is")
+            here = f"no connection '{wanted}'" if is_given else f"'{key}' is not set and defaults to 'default'"
+            known = did_you_mean(wanted, names, otherwise="known connections")
             yield Problem((*at, key), f"{here}; {known}")
 
 

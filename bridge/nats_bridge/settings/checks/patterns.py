@@ -77,4 +77,4 @@ def exclusion_problems(
     left_out = [subjects_of(pattern) for pattern in exclude]
     if exclude and not wrong and all(any(map(subjects_of(each).within, left_out)) for each in selected):
         shown = ", ".join(f"'{wanted}'" for wanted in selected)
-        yield Problem(at, f"leaves out all of {shown}; nothing would be {done}; exclude less")
+        yield Problem(at, f"excludes all of {shown}, so nothing would be {done}; exclude less")

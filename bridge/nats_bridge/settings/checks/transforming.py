@@ -27,7 +27,7 @@ def dialect_problem(text: str) -> str | None:
         dialect(text)
     except UnknownDialectError:
         lines = ", ".join(f"{major}.{minor}" for major, minor in NEWEST_PATCHES)
-        return f"unknown dialect '{text}'; takes one of {lines}, a full version such as 2.10.27, or native"
+        return f"unknown dialect '{text}'; allowed: {lines}, a full version such as 2.10.27, or native"
     return None
 
 
@@ -68,7 +68,7 @@ def refusal(source: str, destination: str, versions: Iterable[Dialect]) -> str |
 def destination_problem(source: str, destination: str, version: str) -> str | None:
     """Return the reason why a valid source cannot be republished to a destination, or None."""
     if not destination:
-        return "is empty; nothing would be republished; give the subject to republish to"
+        return "must not be empty, because nothing would be republished; set the subject to republish to"
     if reason := refusal(source, destination, candidates(version)):
         return reason
     if has_white_space(destination):
@@ -129,7 +129,7 @@ def _remedy(code: str, source: str, destination: str, build: Callable[[bytes, by
     if code == "index_out_of_range":
         return f"the source has {wildcards} wildcard{'' if wildcards == 1 else 's'} (*)"
     if code == "invalid_subject" and "*" in destination.split("."):
-        return "no '*' can stand there, write $1 or {{wildcard(1)}}"
+        return "'*' is not allowed there; use $1 or {{wildcard(1)}}"
     if code == "invalid_subject" and (source.split(".")[-1] == ">") != (destination.split(".")[-1] == ">"):
         return "both must end in '>', or neither"
     if code == "invalid_transform":
@@ -140,7 +140,7 @@ def _remedy(code: str, source: str, destination: str, build: Callable[[bytes, by
         build(in_bytes(source), in_bytes(destination))
     except TransformError:
         return _other_function(destination) if code == "unknown_function" else ""
-    return "newer servers take it"
+    return "newer servers support it"
 
 
 def _other_function(destination: str) -> str:

@@ -67,11 +67,11 @@ async def copying_back(rule: CopyingRule, connections: Mapping[str, Connection])
         " message behind the newest of them.",
     ]
     if missing and not subjects:
-        steps.insert(0, f"The stream gets subjects {', '.join(missing)}, on which the bridge stores what it copies.")
+        steps.insert(0, f"The stream gets subjects {', '.join(missing)}, on which the bridge stores its copies.")
     elif missing:
         steps.append(
-            f"Warning: '{body['name']}' takes {', '.join(subjects)}, which does not cover {', '.join(missing)}: the"
-            " bridge can store only what the stream has a subject for."
+            f"Warning: '{body['name']}' takes {', '.join(subjects)}, which does not cover {', '.join(missing)}: "
+            "the bridge can only store messages that match a subject of the stream."
         )
     return await examined(connection, body, config, steps)
 

@@ -80,7 +80,7 @@ async def check_newest(streams: EntryStreams, newest: Found | None, reached: int
         why = "lost messages" if int(streams.target_info["state"]["messages"]) else "was purged"
         raise EntryRefusedError(
             f"'{target}' {why} and holds no copy any more, so the next message is unknown"
-            f" ({source} holds {first}{until}): say --after {source}=SEQUENCE, the last one"
+            f" ({source} holds {first}{until}): use --after {source}=SEQUENCE, the last one"
             " copied (0 for none), or start the sidecar, let it copy a message, and hand over then"
         )
     destinations = list(dict.fromkeys(destination for _, destination in doubted))
@@ -90,11 +90,11 @@ async def check_newest(streams: EntryStreams, newest: Found | None, reached: int
         raise EntryRefusedError(
             f"the newest copy left in '{target}' is of {reached}; {first}{until} may have been copied, too,"
             f" and put again locally on {listed}{f' and {more} more' if more > 0 else ''}: copied again, that would"
-            f" overwrite the local value: say --after {source}=SEQUENCE, the last one copied ({reached} to {last})"
+            f" overwrite the local value: use --after {source}=SEQUENCE, the last one copied ({reached} to {last})"
         )
     raise EntryRefusedError(
         f"the newest copy left in '{target}' is of {reached}, and {gaps.lost} messages after it are lost"
-        f" (deleted?): {first}{until} may have been copied, too, or not: say --after {source}=SEQUENCE,"
+        f" (deleted?): {first}{until} may have been copied, too, or not: use --after {source}=SEQUENCE,"
         f" the last one copied ({reached} to {last}), or let the sidecar copy one more message first"
     )
 

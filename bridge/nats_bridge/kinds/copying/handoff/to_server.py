@@ -115,7 +115,7 @@ class CopyingHandoff:
         if config.get("mirror"):
             return [f"{place} is a native mirror: it has no sources; name the rule whose stream takes the copies"]
         if config.get("sealed"):
-            return [f"{place} is sealed: it takes no more messages, natively either"]
+            return [f"{place} is sealed: it accepts no more messages, not even natively"]
         problems = []
         if config.get("allow_msg_counter"):
             problems.append(
@@ -138,8 +138,8 @@ class CopyingHandoff:
         if source.acknowledge:
             yield (
                 "acknowledge: a server (2.14 and newer) reads such a stream by a durable consumer that a client creates"
-                " for it (sources with a consumer), and does not read what the bridge copied. Stop the sidecar when the"
-                " stream is empty, run clean, create that consumer, and add the source"
+                " for it (sources with a consumer), and does not read what the bridge copied. When the stream "
+                "is empty, stop the sidecar, run clean, create that consumer, and add the source"
             )
         if source.rename_objects:
             yield (
@@ -309,13 +309,13 @@ class CopyingHandoff:
                 dropped.append(f"'{native['name']}' {start}")
         text = f"Rule '{self._rule.name}' is handed over: '{self._rule.target_stream}' has its sources natively."
         if not dropped:
-            return Handoff(body, (text + " This is its present configuration; nothing needs to be sent.",))
+            return Handoff(body, (text + " This is its current configuration; nothing needs to be sent.",))
         return Handoff(
             body,
             (
                 text,
-                f"The server has copied since; this update takes opt_start_seq out ({', '.join(dropped)}), which has"
-                " done its work: servers before 2.15 would begin there again after a purge and a restart.",
+                f"The server has copied since; this update removes opt_start_seq ({', '.join(dropped)}), which "
+                "is no longer needed: servers before 2.15 would begin there again after a purge and a restart.",
             ),
         )
 
@@ -333,8 +333,8 @@ class CopyingHandoff:
         ]
         if starts:
             steps.append(
-                "Later, when the server has copied a message of each source, run this command again: it prints the"
-                " update without opt_start_seq, which is not needed any more."
+                "Later, when the server has copied a message of each source, run this command again: it prints "
+                "the update without opt_start_seq, which is no longer needed."
             )
         if before.get("subjects"):
             steps.append(

@@ -202,9 +202,9 @@ class Resuming:
         self._log.warning(
             "copying.target_shorter",
             position=confirmed.sequence,
-            meaning="what was acknowledged to the source is lost, or not copied again"
+            meaning="messages acknowledged to the source are lost or not copied again"
             if self._plan.durable
-            else "what it has lost and the source still holds is copied again",
+            else "messages that it lost and the source still has are copied again",
         )
         return Confirmed(), target, True
 
@@ -232,7 +232,7 @@ class Resuming:
             self._log.warning(
                 "copying.assumed_deleted",
                 messages=resume.assumed,
-                meaning="not in the target, which has lost messages there: deleted by a client, or never stored",
+                meaning="missing in the target, which has lost messages there: deleted by a client, or never stored",
             )
         resume = replace(resume, foreign=resume.foreign + beyond)
         if resume.foreign and self._lost_at_source != highest:
@@ -246,7 +246,7 @@ class Resuming:
                 "copying.incomplete",
                 missing=resume.missing,
                 of_lost_messages=resume.foreign,
-                meaning="an interruption left copies out; they are made now, behind later ones",
+                meaning="an interruption left out copies; they are stored now, after later ones",
             )
 
     async def _newest_copies(self, streams: EntryStreams, wanted: int) -> tuple[dict[int, StoredCopy], bool]:

@@ -430,7 +430,7 @@ class Publisher:
             self._log.warning(
                 "copying.waits",
                 server_says=retry.pub_ack.description,
-                meaning="nothing is lost; copying resumes when the stream takes messages again",
+                meaning="nothing is lost; copying resumes when the stream accepts messages again",
             )
 
     async def _answered_in_time(self) -> bool:
@@ -439,7 +439,7 @@ class Publisher:
             async with asyncio.timeout(ANSWER):
                 await self._next_answer()
         except TimeoutError:
-            self._overdue("the target left a message without an answer")
+            self._overdue("the target did not answer a message")
         return not self._life.over
 
     def _fail(self, error: BaseException) -> None:
