@@ -13,7 +13,7 @@ import pytest
 from tests.unit.docs.pages import ROOT
 
 # The number of findings that a package may still have, in texts that users see. It can only fall.
-CEILINGS: Final = {"transforms": 0, "bridge": 1, "conformance": 3, "pipeline": 0}
+CEILINGS: Final = {"transforms": 0, "bridge": 0, "conformance": 2, "pipeline": 0}
 
 # Where a sentence, a paragraph, or the text of an entry such as `Raises:` begins.
 _BEGIN: Final = r"(?:\A|[.?!:]\s+|\n\n\s*)"
