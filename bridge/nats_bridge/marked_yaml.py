@@ -165,8 +165,10 @@ class _Builder:
                 raise DocumentError(mark, "this is not allowed here")
 
     def _entries(self, node: yaml.MappingNode, inside: tuple[int, ...]) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
-        """Yield the entries of a mapping, with those merged by `<<` last, and only if the mapping does not have
-        them."""
+        """Yield the entries of a mapping.
+
+        Those merged by `<<` come last, and only if the mapping does not have them.
+        """
         seen: dict[str, Mark] = {}
         merged: list[yaml.Node] = []
         for key_node, value_node in node.value:

@@ -159,8 +159,10 @@ def _number(text: bytes) -> int | None:
 
 
 def _from_reply(reply: bytes) -> SourceRecord | None:
-    """Read `$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.…`, optionally with domain and account before the
-    stream."""
+    """Read `$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.…`.
+
+    A domain and an account may come before the stream.
+    """
     tokens = reply.split(b".")
     at = 2 if len(tokens) == 9 else 4
     if len(tokens) < 9:

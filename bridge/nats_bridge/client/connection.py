@@ -128,8 +128,10 @@ class Connection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed permanently, by the server or by `close`. nats-py's own flag is also set between first
-        attempts."""
+        """Whether it is closed permanently, by the server or by `close`.
+
+        nats-py's own flag is also set between first attempts.
+        """
         return self._closing or (self.was_up and self.client.is_closed)
 
     def on_disconnect(self, listener: Callable[[], None]) -> None:

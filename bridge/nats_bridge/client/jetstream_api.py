@@ -307,8 +307,7 @@ class JetStreamApi:
         request.cancel()
 
     async def stream_info(self, stream: str, *, deleted: bool = False, subjects: str | None = None) -> Json:
-        """Request `STREAM.INFO`, optionally with the list of interior deletes or the message counts of some
-        subjects."""
+        """Request `STREAM.INFO`, optionally with interior deletes or message counts of some subjects."""
         body: Json = {"deleted_details": True} if deleted else {}
         if subjects:
             body["subjects_filter"] = subjects

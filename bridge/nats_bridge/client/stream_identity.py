@@ -87,8 +87,10 @@ class KnownStream:
         return replace(self, messages=tuple(dict.fromkeys((*messages, *self.messages))))
 
     def differs(self, created: str, bounds: Bounds) -> bool:
-        """Return whether a stream of this name is another one, by its bounds, or by its creation time if no message is
-        known."""
+        """Return whether a stream of this name is another one.
+
+        The bounds decide, or the creation time if no message is known.
+        """
         return created != self.created and (not self.messages or judge(self.messages, {}, bounds) == "recreated")
 
     async def verdict(self, api: JetStreamApi, info: Json) -> Verdict:

@@ -168,8 +168,7 @@ class WideTransport(TcpTransport):
         super().writelines(payload)  # type: ignore[no-untyped-call]
 
     def gather(self, payload: bytes, fence: WriteFence) -> None:
-        """Write after the read that is being handled, or else at the next turn of the event loop, but before any other
-        write.
+        """Write after the present read, or at the next turn of the event loop, but before any other write.
 
         Args:
             payload: what to write.

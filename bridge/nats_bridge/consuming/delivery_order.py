@@ -294,8 +294,10 @@ class DeliveryOrder:
         return removed
 
     def pending(self, queued: Sequence[int]) -> int:
-        """Return the number of deliveries that were sent but not delivered, given the last ones of the queued
-        batches."""
+        """Return the number of deliveries that were sent but not delivered.
+
+        `queued` are the last ones of the queued batches.
+        """
         return max(self.sent, *queued, self.next - 1) + 1 - self.next
 
 

@@ -303,8 +303,7 @@ class OrderedReader(Reader):
         return True
 
     async def _drop_deliveries(self) -> None:
-        """Drop the consumer's deliveries, queued and in flight, because they must not mix with those of its
-        successor."""
+        """Drop the consumer's deliveries, which must not mix with those of its successor."""
         await self._listen()
         self._life.discard()
 

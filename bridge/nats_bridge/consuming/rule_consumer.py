@@ -371,18 +371,19 @@ class RuleConsumer:
     def _is_mine_to_take(self, info: Json) -> bool:
         """Return whether a bound durable consumer may be taken.
 
-        With the lease, or from a lost connection of this process.
+        It may be taken with the lease, or from a lost connection of this process.
         """
         return self._has_lease or info["config"].get("deliver_subject") == self._delivered_to
 
     def _must_restart(self, info: Json) -> bool:
-        """Return whether something is not acknowledged, or is selected by other filters and may lie before the
-        position."""
+        """Return whether the consumer must be recreated to deliver everything in order.
+
+        Some messages are unacknowledged, or other filters may have skipped some before the position.
+        """
         return bool(info.get("num_ack_pending") or self._differing(info["config"]))
 
     def _differing(self, config: Json) -> list[str]:
-        """Return the members of a durable consumer's configuration that only another consumer can have as the rule
-        needs them.
+        """Return the members of the configuration that require another consumer.
 
         A server that has searched for messages of other filters does not search the part again that it has passed.
         """
@@ -541,8 +542,7 @@ class RuleConsumer:
         return int(takeover[2]), int(takeover[3])
 
     def has_sent(self, reply: bytes) -> bool:
-        """Return whether a reply subject belongs to a delivery by this consumer, and was not made up by another
-        client."""
+        """Return whether a reply subject is from this consumer, and not made up by another client."""
         return acknowledges(reply, self.plan.stream.encode(), self.name.encode())
 
     def reply(self, stream_sequence: int, consumer_sequence: int) -> bytes:

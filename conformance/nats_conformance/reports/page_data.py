@@ -62,8 +62,10 @@ def page_data(judged: Judged, divergences: str = "") -> dict[str, Any]:
     numbers = {outcome: number for number, outcome in enumerate(SIGNS)}
 
     def cell(found: Cell | None) -> Any:
-        """Return outcome, expectation, observation, reason, milliseconds, mismatches, divergences, without empty ones
-        at the end."""
+        """Return a cell as a list, without empty members at the end.
+
+        Outcome, expectation, observation, reason, milliseconds, mismatches, divergences.
+        """
         if found is None:
             return 0
         verdict = found.verdict

@@ -124,8 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offset_of(self._ends, self._options)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the ends of the streams, and the number of messages left by the newest batch, for the query's
-        progress."""
+        """Return the ends of the streams, and the messages left by the newest batch."""
         with marking():
             return self._run(self._report())
 

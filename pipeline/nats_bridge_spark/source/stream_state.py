@@ -58,8 +58,10 @@ class StreamState:
         return known.differs(self.created, self.bounds)
 
     def has_lost(self, sequence: int) -> bool:
-        """Return whether messages from a sequence on may be lost, because servers do not report how front messages were
-        removed."""
+        """Return whether messages from a sequence on may be lost.
+
+        Servers do not report how messages at the front were removed.
+        """
         return self.drops and self.first > sequence
 
     @property

@@ -31,8 +31,7 @@ def check_counters(config: dict[str, Any], dialect: Dialect) -> None:
 
 
 def check_delete_markers(config: dict[str, Any], dialect: Dialect) -> None:
-    """Refuse a `subject_delete_marker_ttl` that is too short, and turn on the settings that delete markers need, in
-    place."""
+    """Check `subject_delete_marker_ttl`, and turn on the settings that it needs, in place."""
     marker_ttl: int = config.get("subject_delete_marker_ttl", 0)
     if not dialect.delete_markers_turn_on_what_they_need:
         _check_first_delete_markers(config, marker_ttl)

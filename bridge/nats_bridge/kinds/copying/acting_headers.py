@@ -23,8 +23,7 @@ _PREFIX, _OURS = b"\nNats-", b"\nNats-Bridge-"
 
 
 def counting(block: bytes) -> bytes:
-    """Return the header block of an earlier copy of a counter's message, with the increment under its own name
-    again."""
+    """Restore the increment's own name in the header block of an earlier copy."""
     return block.replace(b"\nNats-Bridge-Incr:", b"\nNats-Incr:")
 
 

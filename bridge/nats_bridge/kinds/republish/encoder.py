@@ -136,8 +136,10 @@ class RepublishEncoder:
             entry[1] = sequence
 
     def subjects_of(self, sequences: Sequence[int]) -> dict[int, bytes]:
-        """Return the subjects whose last message has one of the sequences, without those of a map too large to
-        search."""
+        """Return the subjects whose last message has one of the sequences.
+
+        A map that is too large to search is left out.
+        """
         wanted = {b"%d" % sequence: sequence for sequence in sequences}
         found = {wanted[entry[1]]: subject for subject, entry in self._entries.items() if entry[1] in wanted}
         if len(self.last_sequences) <= _SEARCHED_SUBJECTS:

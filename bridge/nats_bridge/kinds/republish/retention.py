@@ -272,8 +272,7 @@ class Retention:
         self.skipped.append((first, last))
 
     def gone_at(self, sequence: int, newest: int) -> None:
-        """Note that the stream held none of the skipped sequences up to `newest` when its last sequence was
-        `sequence`."""
+        """Note that skipped sequences up to `newest` were gone when `sequence` was the last one."""
         self._gone_at = sequence, newest
 
     def newest_skipped(self, last: int, sequence: int) -> int:
@@ -347,8 +346,10 @@ class Retention:
         return 0 if purges or self.limits.max_msgs_per_subject == 1 else None
 
     def is_late(self, subject: bytes, last: int, sequence: int) -> bool:
-        """Return whether the server answered after `sequence` was stored, so `last` may have been removed in
-        between."""
+        """Return whether the server answered after `sequence` was stored.
+
+        Then `last` may have been removed in between.
+        """
         return any(sequence <= purge.seen_to for purge in self.purges(subject, last))
 
     def reach(self, sequence: int) -> None:

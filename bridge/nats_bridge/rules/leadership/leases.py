@@ -138,8 +138,7 @@ class Leases(Leadership):
         return await holding.win()
 
     def on_end(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the reason when the connection of the leases is closed permanently, except by
-        `close`."""
+        """Call `listener` when the connection is closed permanently, except by `close`."""
         self._connection.on_end(listener)
 
     def holder(self, rule: str) -> str:

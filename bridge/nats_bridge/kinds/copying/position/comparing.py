@@ -197,8 +197,7 @@ async def has_gap(streams: EntryStreams, before: int) -> bool:
 
 
 async def _sequences(streams: EntryStreams) -> list[int]:
-    """Return the sequences in the source of the newest copies, without those that are much older than the newest
-    one."""
+    """Return the sequences in the source of the newest copies, without much older ones."""
     first = await first_sequence(streams.target_api, streams.target.name)
     found: list[int] = []
     newest_ns = 0

@@ -58,8 +58,10 @@ class Rejected:
 
     @property
     def identity(self) -> bytes:
-        """An id that stays the same if a message is rejected again, and differs for the message of a recreated
-        source."""
+        """An id for the message, however often it is rejected.
+
+        It differs for the message of a recreated source.
+        """
         content = zlib.crc32(self.payload, zlib.crc32(self.header_block, zlib.crc32(self.subject)))
         return b"%d-%08x" % (self.sequence, content)
 

@@ -210,8 +210,7 @@ class Publisher:
 
     @property
     def confirmed(self) -> tuple[int, int]:
-        """The source's sequence up to which everything is stored, a duplicate or skipped, and the target's last
-        sequence then.
+        """The source's sequence up to which everything is stored or skipped, and the target's then.
 
         The first is 0 if nothing was. It steps back while confirmed messages are requested again.
         """
