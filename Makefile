@@ -216,7 +216,7 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo --no-cache
-	$(BIN)/python -m pytest --quiet tests/unit/docs/test_style.py
+	$(BIN)/python -m pytest --quiet tests/unit/docs/test_style.py tests/unit/docs/test_docstrings.py
 
 format: install
 	$(BIN)/ruff check --fix .

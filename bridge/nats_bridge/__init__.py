@@ -1,1 +1,1 @@
-"""The sidecar: does outside the server what newer servers do natively."""
+"""Runs next to a NATS server and provides republish, transforms, sources and mirrors that older servers lack."""

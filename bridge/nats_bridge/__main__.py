@@ -1,4 +1,4 @@
-"""`python -m nats_bridge`: the command `nats-bridge`, where its script is not on the path."""
+"""Runs the command `nats-bridge` as `python -m nats_bridge`, for environments whose `PATH` lacks the script."""
 
 from __future__ import annotations
 

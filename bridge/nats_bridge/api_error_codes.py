@@ -1,4 +1,4 @@
-"""Whether the rule that asked may try again after an error of the JetStream API: one table of all codes.
+"""Decides whether a rule may retry after an error of the JetStream API, from one table of all error codes.
 
 The codes are those of `server/errors.json` in nats-server 2.9.10 to 2.15.3; `tests/data/api_error_codes.json` records
 them. A code means the same in all these versions.
@@ -259,5 +259,5 @@ CLASSES: Final[Mapping[int, ApiErrorClass]] = {
 
 
 def class_of(err_code: int) -> ApiErrorClass:
-    """The class of a server's `err_code`; that of a newer server, which the table lacks, is passing."""
+    """Return the class of an `err_code`; `passing` for codes of newer servers, which the table lacks."""
     return CLASSES.get(err_code, "passing")

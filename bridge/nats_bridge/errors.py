@@ -1,9 +1,9 @@
 """The errors of the bridge, one class per exit code or reaction.
 
-A message is one or two lines: the place (file:line:column, connection, rule, field), the value, and what
-would be right. `code` is for programs, `exit_code` is the command's (2 usage or configuration, 3 server not
-reachable, 1 the answer is no), `retriable` says whether trying the same again can help. What libraries raise
-is mapped to these once, at the boundary.
+A message is one or two lines: the place (file:line:column, connection, rule, field), the value, and a correct
+alternative. `code` is for programs. `exit_code` is the exit code of commands (2 usage or configuration, 3 server not
+reachable, 1 a negative answer). `retriable` tells whether a retry can help. Errors of libraries are mapped to these
+once, at the boundary.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class BridgeError(Exception):
         retriable: overrides the class's answer to "can trying again help?".
 
     Attributes:
-        problems: the message, one entry per problem where it has several.
+        problems: the message, or a list if it has several problems.
     """
 
     code: str = "bridge"
@@ -57,7 +57,7 @@ class ConfigError(BridgeError):
 
     Args:
         message: the lines.
-        problems: the same, one entry per problem; the message itself when left out.
+        problems: the lines of the message; the message itself if left out.
         quotes: for each problem, the line of the file that it is about, or nothing.
         found: the problems of a configuration's values, with their places in it.
     """
@@ -112,7 +112,7 @@ class StreamMissingError(BridgeError):
 
     Args:
         message: one or two lines for a person.
-        connection: the connection on which it was looked for.
+        connection: the connection that was searched.
         stream: its name.
     """
 

@@ -1,7 +1,7 @@
 """Modules that other packages import and that a start does not need: loaded at their first use, or not at all.
 
 Nothing is replaced: a late module is found as usual, and the first use of one of its attributes loads it, as does the
-next import (`importlib.util.LazyLoader`). Without it, a sidecar holds 57 MiB after its start instead of 44, and needs
+next import (`importlib.util.LazyLoader`). Without it, a sidecar takes 57 MiB after its start instead of 44, and needs
 twice the CPU until then: aiohttp takes 10 MiB, and nats-py imports it for WebSockets alone.
 """
 
@@ -34,7 +34,7 @@ def late(*names: str) -> Iterator[None]:
     """Within it, have modules loaded at their first use.
 
     Args:
-        names: modules or packages; what is imported already stays as it is.
+        names: modules or packages; those already imported stay as they are.
     """
     finder = _LateFinder(names)
     sys.meta_path.insert(0, finder)

@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_loopback(peer: str | None) -> bool:
-    """Whether the peer is on this machine (in a pod: in the same pod)."""
+    """Return whether the peer is on this machine (in a pod: in the same pod)."""
     try:
         address = ipaddress.ip_address(peer or "")
     except ValueError:

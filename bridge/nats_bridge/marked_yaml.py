@@ -1,9 +1,8 @@
-"""Reading a YAML text as plain values that remember where they were written.
+"""Reads YAML as plain values that remember their line and column.
 
-The text is composed with PyYAML and turned into values here, for three reasons: errors later need the line
-and column of any key or value; a key written twice is an error; and YAML 1.1 reads `no`, `010`, `12:30:00`
-and unquoted times as something else than what stands there. Only `true`, `false`, `null`, decimal numbers
-and texts exist here.
+PyYAML composes the text, and this module turns it into values, for three reasons: errors need the line and column of
+any key or value later; a duplicate key is an error; and YAML 1.1 reads `no`, `010`, `12:30:00` and unquoted times as
+something other than the written text. Only `true`, `false`, `null`, decimal numbers and strings exist here.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ import yaml
 Path: TypeAlias = tuple[str | int, ...]
 """The way from the top of a document to a value: keys and list positions."""
 
-_MAX_VALUES: Final = 100_000  # aliases multiply; a configuration of a person never comes near
-LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what PyYAML counts as one
+_MAX_VALUES: Final = 100_000  # aliases multiply values; a hand-written configuration is far below
+LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # the line breaks of PyYAML
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _TAGS: Final = frozenset(
@@ -35,7 +34,7 @@ _CONSTANTS: Final[Mapping[str, Any]] = MappingProxyType(
 
 
 class _WrittenFloat(float):
-    """A number that is shown as it was written: `2.10` is no `2.1` to who meant a version."""
+    """A number that is shown as written: `2.10` must not become `2.1` if it is a version."""
 
     _text: str
 
@@ -59,7 +58,7 @@ class Mark:
 
     @classmethod
     def behind(cls, text: str) -> Self:
-        """The place right behind this beginning of a text."""
+        """Return the place directly after this beginning of a text."""
         lines = LINE_BREAK.split(text)
         return cls(len(lines), len(lines[-1]) + 1)
 
@@ -68,8 +67,8 @@ class DocumentError(Exception):
     """The text is not a YAML document that can be used.
 
     Attributes:
-        mark: where, if known.
-        reason: why, and what would be right.
+        mark: the place, if known.
+        reason: the reason, and a correct alternative.
     """
 
     def __init__(self, mark: Mark | None, reason: str) -> None:
@@ -80,12 +79,12 @@ class DocumentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Plain values and where each was written.
+    """Plain values with the place of each.
 
     Attributes:
-        value: dicts, lists, texts, numbers, booleans and None; None for an empty document.
-        keys: where the key of a value in a mapping stands.
-        values: where a value begins.
+        value: dicts, lists, strings, numbers, booleans and None; None for an empty document.
+        keys: the place of the key, for each value in a mapping.
+        values: the place where each value begins.
     """
 
     value: Any
@@ -93,11 +92,11 @@ class Document:
     values: Mapping[Path, Mark]
 
     def key_mark(self, path: Path) -> Mark | None:
-        """Where the key at `path` stands; where it is missing, the closest that surrounds it."""
+        """Return the place of the key at `path`; if it is missing, that of the closest value around it."""
         return self.keys.get(path) or self.value_mark(path)
 
     def value_mark(self, path: Path) -> Mark | None:
-        """Where the value at `path` begins; where it is missing, the closest that surrounds it."""
+        """Return the place of the value at `path`; if it is missing, that of the closest value around it."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.values:
                 return self.values[path[:length]]
@@ -135,7 +134,7 @@ def _composed(text: str) -> yaml.Node | None:
 
 
 class _Builder:
-    """Turns nodes into values, noting where each stands."""
+    """Turns nodes into values, and records their places."""
 
     def __init__(self) -> None:
         self.keys: dict[Path, Mark] = {}
@@ -166,7 +165,10 @@ class _Builder:
                 raise DocumentError(mark, "this is not allowed here")
 
     def _entries(self, node: yaml.MappingNode, inside: tuple[int, ...]) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
-        """The entries of a mapping, those merged in with `<<` last and only where the mapping has no own."""
+        """Yield the entries of a mapping.
+
+        Those merged by `<<` come last, and only if the mapping does not have them.
+        """
         seen: dict[str, Mark] = {}
         merged: list[yaml.Node] = []
         for key_node, value_node in node.value:
@@ -204,7 +206,7 @@ def _scalar(node: yaml.ScalarNode) -> Any:
 
 
 def _text(node: yaml.ScalarNode) -> str:
-    """The text of a scalar; two halves of a character, as JSON writes it (`\\ud83d\\ude00`), become one."""
+    """Return the text of a scalar, with surrogate pairs as in JSON (`\\ud83d\\ude00`) joined into characters."""
     text: str = node.value
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
@@ -219,7 +221,7 @@ def _mark(mark: Any) -> Mark:
 
 
 def _explained(error: yaml.MarkedYAMLError, text: str) -> DocumentError:
-    """PyYAML's complaint in one line, with what to do where the cause is a usual one."""
+    """Return PyYAML's error in one line, with a remedy for usual causes."""
     place = error.problem_mark or error.context_mark
     mark = _mark(place) if place else None
     problem = error.problem or "not valid YAML"

@@ -1,4 +1,4 @@
-"""The kinds of rules: what each offers (process, metrics, permissions, loop checks, handoff), and the table of them.
+"""The kinds of rules and their features: running, metrics, permissions, loop checks and handoff.
 
 Rules, metrics and permissions ask for a kind by its name and import none: the packages of `kinds` are above them. A new
 kind is a package there and a line here.
@@ -38,12 +38,12 @@ RECEIVED, BYTES_OUT = "received", "bytes_out"
 
 @dataclass(frozen=True, slots=True)
 class Meanings:
-    """How to read the counters of one kind. Status, metrics and traces do, so that a new counter shows everywhere.
+    """The meaning of one kind's counters for status, metrics and traces, so that a new counter appears in all of them.
 
     Attributes:
         sent: the counter of messages that were passed on to the target, each once.
         dropped: counters of messages that did not, with the reason.
-        facts: other counters of messages or occurrences that have a metric of their own, with its short name.
+        facts: other counters of messages or events that have a separate metric, with its short name.
     """
 
     sent: str
@@ -56,9 +56,9 @@ class Incoming:
     """A message as a rule receives it.
 
     Attributes:
-        message: the message; of one that no stream holds, the sequence means nothing.
-        stream: the stream that holds it; empty for any.
-        last_sequence: that of the message before it with the same subject; 0 for none.
+        message: the message; outside a stream, its sequence has no meaning.
+        stream: the stream that stores it; empty for any.
+        last_sequence: the sequence of the previous message with the same subject; 0 for none.
     """
 
     message: StoredMessage
@@ -67,7 +67,8 @@ class Incoming:
 
 
 Outcome: TypeAlias = "Republished | Copied | Refusal | Unselected"
-"""A message that a rule publishes or stores; why no client can publish it; or why the rule makes nothing."""
+"""A message that a rule publishes or stores; or the reason why no client can publish it; or the reason why the rule
+makes nothing."""
 
 Opened: TypeAlias = "Mapping[str, Connection]"
 """Open connections by name."""
@@ -77,14 +78,14 @@ RuleT = TypeVar("RuleT", bound="Rule")
 
 
 class RuleKind(ABC, Generic[RuleT]):
-    """One kind of rule, or several that run the same way; `kind_of` finds a rule's.
+    """One kind of rule, or several kinds that run in the same way. `kind_of` finds the kind of a rule.
 
     Attributes:
-        operation: what spans call its work.
-        counters: what its runs count, each with an `Attributes` docstring.
+        operation: the name of its work in spans.
+        counters: the counters of its runs, with `Attributes` in the docstring.
         meanings: how to read its counters.
         reads_stream: whether it reads a stream, so that it has a lag.
-        no_history: why a rule cannot be backfilled; empty if it can.
+        no_history: the reason why a rule cannot be backfilled; empty if it can.
     """
 
     operation: ClassVar[str]
@@ -95,7 +96,7 @@ class RuleKind(ABC, Generic[RuleT]):
 
     @abstractmethod
     def run(self, rule: RuleT, settings: Settings, connections: Opened, context: RuleContext) -> RuleRun:
-        """Create what runs a rule; nothing happens before its `check`."""
+        """Create the run of a rule. Nothing happens before its `check`."""
 
     @abstractmethod
     def needs(self, rule: RuleT, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
@@ -103,7 +104,7 @@ class RuleKind(ABC, Generic[RuleT]):
 
     @abstractmethod
     def moves(self, rule: RuleT, landscape: Landscape, version: str) -> Iterator[Move]:
-        """How messages move through a rule.
+        """Yield the moves of messages through a rule.
 
         Raises:
             TransformError: the rule's own check would refuse it.
@@ -111,36 +112,36 @@ class RuleKind(ABC, Generic[RuleT]):
 
     @abstractmethod
     def makes(self, rule: RuleT, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
-        """The results of a rule for one message, if that needs no server; or why there is none."""
+        """Yield the results of a rule for one message, or the reason for none, if that needs no server."""
 
     def keeps_position(self, rule: RuleT) -> bool:
-        """Whether another replica resumes a rule where this one drained it, without a loss."""
+        """Return whether another replica resumes a rule without a loss where this one drained it."""
         return True
 
     def durables(self, rule: RuleT, sidecar: str) -> tuple[Durable, ...]:
-        """The durable consumers that keep a rule's positions, given the sidecar's name."""
+        """Return the durable consumers that keep a rule's positions, given the sidecar's name."""
         return ()
 
     def refuses_handoff(self, rule: RuleT) -> str:
-        """Why no server can take over from a rule; empty if one can."""
+        """Return the reason why no server can take over from a rule; empty if one can."""
         return ""
 
     async def handoff(self, rule: RuleT, settings: Settings, connections: Opened, wish: Wish) -> Handoff:
-        """The native configuration that takes over from a rule, or gives back to it with `Wish.back`.
+        """Return the native configuration that takes over from a rule, or gives back to it with `Wish.back`.
 
-        Asked for only if `refuses_handoff` has no reason.
+        Called only if `refuses_handoff` returns no reason.
         """
         raise NotImplementedError
 
     async def take_over(
         self, rule: RuleT, settings: Settings, connections: Opened, answer: Handoff, wish: Wish
     ) -> Handoff | None:
-        """Send the update for `handoff --apply` if more is needed than that; None if nothing is."""
+        """Send the update for `handoff --apply` if more than the update is needed; return None otherwise."""
         return None
 
     @property
     def events(self) -> tuple[str, ...]:
-        """The counters of occurrences without a metric of their own: all that `meanings` does not name."""
+        """The counters of events without a separate metric: all that `meanings` does not name."""
         meanings = self.meanings
         named = {RECEIVED, BYTES_OUT, meanings.sent, *meanings.dropped, *meanings.facts}
         return tuple(name for name in self.counters().as_dict() if name not in named)
@@ -162,12 +163,12 @@ KINDS: Final = MappingProxyType(
 
 
 def kind_of(rule: Rule) -> RuleKind[Any]:
-    """A rule's kind."""
+    """Return a rule's kind."""
     return kind_named(rule.kind)
 
 
 def kind_named(name: str) -> RuleKind[Any]:
-    """A kind by the `kind` of its rules.
+    """Return a kind by the `kind` of its rules.
 
     Raises:
         KeyError: there is none.
@@ -178,13 +179,13 @@ def kind_named(name: str) -> RuleKind[Any]:
 
 @cache
 def rule_models() -> Mapping[str, type[Rule]]:
-    """The model of every kind's rules, by kind."""
+    """Return the model of every kind's rules, by kind."""
     packages = dict.fromkeys(KINDS.values())
     models = [model for package in packages for model in import_module(f"{__package__}.kinds.{package}.model").RULES]
     return {get_args(model.model_fields["kind"].annotation)[0]: model for model in models}
 
 
 def checks_of(rule: Rule) -> RuleChecks[Any]:
-    """The checks of a rule's kind; loads nothing of what runs the rule."""
+    """Return the checks of a rule's kind, without importing the modules that run the rule."""
     checks: RuleChecks[Any] = import_module(f"{__package__}.kinds.{KINDS[rule.kind]}.checks").CHECKS
     return checks

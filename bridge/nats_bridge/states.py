@@ -1,4 +1,4 @@
-"""States drawn as a table, which is also what the program follows: an event in a state leads to the next state."""
+"""States drawn as a table, which the program also follows: an event in a state leads to the next state."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _REFUSED = "-"
 
 
 class IllegalTransitionError(RuntimeError):
-    """An event in a state in which it must not happen: a mistake of the program."""
+    """An event in a state in which it must not happen, because of a bug in the program."""
 
 
 class StateTable(Generic[_State, _Event]):
     """A table of states.
 
     Args:
-        drawing: a line with the events; then a line for each state: its name, and for each event the state that
-            follows, or `-` where the event must not happen.
+        drawing: a line with the events; then a line for each state: its name, and for each event the next state, or `-`
+            if the event must not happen.
 
     Attributes:
         drawing: the same.
@@ -32,7 +32,7 @@ class StateTable(Generic[_State, _Event]):
         self.rows = {state: dict(zip(events, following, strict=True)) for state, *following in lines}
 
     def after(self, state: _State, event: _Event) -> _State:
-        """The state that follows.
+        """Return the state that follows.
 
         Raises:
             IllegalTransitionError: the event must not happen in this state.

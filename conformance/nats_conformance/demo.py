@@ -48,7 +48,7 @@ async def _demonstrate(url: str, folder: Path) -> DemoOutcome:
 
     Args:
         url: a server with JetStream, 2.10 or newer.
-        folder: where the sidecar's configuration is written.
+        folder: the folder for the sidecar's configuration.
     """
     client = await RawClient.connect(url)
     try:
@@ -82,7 +82,7 @@ async def _demonstrate(url: str, folder: Path) -> DemoOutcome:
                 client.publish(order)
             for side in (native, bridged):
                 await client.arrived(side, _REPUBLISHED)
-            await sidecar.stop()  # it republishes all that is stored before it ends
+            await sidecar.stop()  # before it ends, it republishes everything stored
         finally:
             await sidecar.kill()
         await client.flush()
@@ -96,7 +96,7 @@ def _without_first_token(side: Collected) -> list[Message]:
 
 
 def command(version: str = "2.15.3") -> int:
-    """Run the demo and print it; return the exit code: 0 if both sides agree.
+    """Run the demo and print it. Return the exit code: 0 if both sides agree.
 
     Raises:
         ServersError: no server of that version could be had.

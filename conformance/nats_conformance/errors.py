@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 class ConformanceError(Exception):
-    """Base of the suite's errors; the text is one or two lines for a person.
+    """Base of the suite's errors. The text is one or two lines for a person.
 
     Attributes:
-        exit_code: what the command ends with; 2: what was asked for cannot be understood, 3: not reachable.
+        exit_code: the exit code of the command; 2: the request is invalid, 3: not reachable.
     """
 
     exit_code = 2
@@ -18,7 +18,7 @@ class CatalogueError(ConformanceError):
 
 
 class HistoryError(ConformanceError):
-    """A history is not one, or was written by a version that this one does not know."""
+    """A file is not a history, or was written by an unknown version."""
 
 
 class SubjectError(ConformanceError):

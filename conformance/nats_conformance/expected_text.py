@@ -1,4 +1,4 @@
-"""Expected bytes with placeholders: ``<time>``, ``<identity>``, ``<int A..B>``."""
+"""Compares expected bytes with placeholders: `<time>`, `<identity>`, `<int A..B>`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ _PLACEHOLDER = re.compile(rb"<(time|identity|int (-?[0-9]+)\.\.(-?[0-9]+))>")
 _TIME = rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{0,8}[1-9])?Z"
 _IDENTITY = rb"[0-9A-Za-z]{8}"
 _INTEGER = rb"(0|-?[1-9][0-9]{0,18})"
-"""As servers write numbers: no leading zeros, at most 64 bits."""
+"""Numbers as servers write them: no leading zeros, at most 64 bits."""
 
 
 def without_placeholders(expected: bytes) -> bytes:
-    """The expected bytes, where they hold no placeholder."""
+    """Return the expected bytes without their placeholders."""
     return _PLACEHOLDER.sub(b"", expected)
 
 
 def matches_text(expected: bytes, observed: bytes) -> bool:
-    """Whether the observed bytes match the expected ones with their placeholders."""
+    """Return whether the observed bytes match the expected ones with their placeholders."""
     if expected == observed:
         return True
     pattern, ranges = _compiled(expected)

@@ -1,7 +1,7 @@
-"""A run's history: JSON lines that hold everything that was seen, and nothing of what was expected.
+"""Reads and writes the history of a run: JSON lines with everything that was observed, and no expectations.
 
-The first line names what ran, the last one marks a complete run. Every line between them is one case for one subject
-of test: its observation, or why it was not played. Subjects, header blocks and payloads are in base64.
+The first line describes the run, and the last one marks a complete run. Every line between them is one case for one
+test subject: its observation, or the reason why it did not run. Subjects, header blocks and payloads are in base64.
 
 ```
 {"record": "start", "history": 1, "suite": "0.1.0", "catalogue": "…", "subjects": [{"kind": "native", …}], …}
@@ -29,7 +29,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A case that was played; ``seconds`` it took."""
+    """A case that ran, and the `seconds` that it took."""
 
     case: str
     subject: str
@@ -52,11 +52,11 @@ class History:
     """A history, read from its file.
 
     Attributes:
-        start: the first line, whole: ``suite``, ``catalogue``, ``time``, ``selection``, ….
+        start: the whole first line: `suite`, `catalogue`, `time`, `selection`, ….
         subjects: by label, in the order of the run.
         records: in the order of the run.
         missing: subjects of test that were not available, with the reason.
-        is_complete: whether its last line is there, and nothing is missing.
+        is_complete: whether the last line is present and none is missing.
     """
 
     start: Mapping[str, Any]
@@ -68,7 +68,7 @@ class History:
 
 
 class HistoryWriter:
-    """Writes a history during the run; every line is on disk when ``add`` returns. A context manager."""
+    """Writes a history during the run. Every line is on disk when `add` returns. A context manager."""
 
     def __init__(self, file: Path, subjects: Mapping[str, Identity], **start: Any) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -121,10 +121,10 @@ class HistoryWriter:
 
 
 def read_history(file: Path) -> History:
-    """Read a history; one that was cut short is read to its end, and is not complete.
+    """Read a history. One that was cut short is read to its end, and is incomplete.
 
     Raises:
-        HistoryError: it is no history, has a newer format, or a line within it is damaged.
+        HistoryError: the file is not a history, has a newer format, or has a damaged line.
     """
     try:
         lines = file.read_text("utf-8").splitlines()

@@ -11,7 +11,7 @@ from nats_transforms.tested_versions import Version
 Kind: TypeAlias = Literal["native", "engine", "bridge", "library", "history"]
 
 KINDS: Final[tuple[Kind, ...]] = ("native", "engine", "bridge")
-"""What can be tested of a server's version."""
+"""The kinds of test subjects for a server's version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +19,12 @@ class Identity:
     """A subject of test.
 
     Attributes:
-        kind: a native server, our engine, our bridge, a library behind the JSON-lines protocol, or a history that was
-            compared with another one (``nats-bridge diff``), which has no version.
-        dialect: the full version whose behaviour is expected, such as ``2.10.27``.
-        name: a library's or history's own name; empty for the others.
+        kind: a native server, the engine, the bridge, a library behind the JSON-lines protocol, or a history that was
+            compared with another one (`nats-bridge diff`), which has no version.
+        dialect: the full version whose behaviour is expected, such as `2.10.27`.
+        name: the name of a library or history; empty for others.
         server: the version of the server that the bridge connects to.
-        command: what compares a history again; empty for the others.
+        command: the command that repeats the comparison of a history; empty for others.
     """
 
     kind: Kind
@@ -35,12 +35,12 @@ class Identity:
 
     @property
     def version(self) -> Version:
-        """The dialect as three numbers; those of the newest one for a minor line that has no dialect yet."""
+        """The dialect as three numbers; those of the newest one for a minor line without a dialect."""
         return self.behaviour.version
 
     @property
     def behaviour(self) -> Dialect:
-        """The flags of the dialect; those of the newest one for a history, and for a minor line that has none yet."""
+        """The flags of the dialect; those of the newest one for a history, and for a minor line without a dialect."""
         return NEWEST if self.kind == "history" else server_dialect(self.dialect)
 
     @property
@@ -67,7 +67,7 @@ class Identity:
                 return f"{self.kind} {self.dialect}"
 
     def as_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the identity as plain values."""
         found = {
             "kind": self.kind,
             "dialect": self.dialect,
@@ -79,5 +79,5 @@ class Identity:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Identity:
-        """The identity that ``as_json`` made this of; raises KeyError or TypeError."""
+        """Return the identity from the result of `as_json`. Raise KeyError or TypeError for other values."""
         return cls(**value)

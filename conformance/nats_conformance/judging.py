@@ -1,8 +1,8 @@
 """The judge: compares an observation with the expectation for the version, offline.
 
-Theory of operation: the case defines what a version must show, known differences included. Mismatches are listed,
-member by member. For the bridge, what no outside process can know or do is removed from both sides before they are
-compared again (``divergences``); the verdict then names what was removed.
+Theory of operation. The case defines the expected result of a version, including known differences. Mismatches are
+listed member by member. For the bridge, differences that an outside process cannot avoid are removed from both sides,
+which are then compared again (`divergences`). The verdict names the removed ones.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def judge(case: Case, subject: Identity, observation: Observation) -> Verdict:
 
 
 def mismatches(expectation: Expectation, observation: Observation) -> Iterator[Mismatch]:
-    """Yield everything that is not as expected, the most telling first."""
+    """Yield all mismatches, the most significant first."""
     yield from _decision_mismatches(expectation, observation.decisions)
     if expectation.acks is not None:
         yield from _ack_mismatches(expectation.acks, observation.acks)
@@ -76,7 +76,7 @@ def mismatches(expectation: Expectation, observation: Observation) -> Iterator[M
 
 
 def _missing_decisions(case: Case, expectation: Expectation, observation: Observation) -> Iterator[Mismatch]:
-    """Every create and update has an answer; of a server that ends, facts are all that is left."""
+    """Every create and update must have an answer. If the server ended, only facts are left."""
     asked = sum(isinstance(step, Create | Update) for step in case.steps)
     seen = len(observation.decisions)
     if expectation.facts is None and seen < asked:
@@ -163,9 +163,9 @@ def _message_mismatches(where: str, expected: Sequence[MessagePattern], seen: Se
 
 
 def _time_mismatches(observation: Observation) -> Iterator[Mismatch]:
-    """The time stamp of a republished message is the stored one, wherever that is known.
+    """The time stamp of a republished message must be the stored one, if that is known.
 
-    A stream that was deleted and created again has the same sequences again: what it holds are the last ones.
+    A recreated stream uses the same sequences again, so only the last messages with a sequence are compared.
     """
     reported: dict[tuple[bytes, int], tuple[int, bytes]] = {}
     for at, message in enumerate(observation.received):
@@ -180,7 +180,7 @@ def _time_mismatches(observation: Observation) -> Iterator[Mismatch]:
 
 
 def in_order_of(expected: Sequence[MessagePattern], stored: Sequence[Stored]) -> list[Stored]:
-    """The stored messages, each where a matching one is expected; the rest at the end."""
+    """Return the stored messages in the order of the matching expected ones, and the rest at the end."""
     left = list(stored)
     ordered: list[Stored] = []
     for wanted in expected:
@@ -191,12 +191,12 @@ def in_order_of(expected: Sequence[MessagePattern], stored: Sequence[Stored]) ->
 
 
 def matches_message(wanted: MessagePattern, seen: Message) -> bool:
-    """Whether a message is as expected; its sequence is not compared."""
+    """Return whether a message is as expected, without its sequence."""
     return not any(_message_mismatches("", [wanted], [seen]))
 
 
 def shown(raw: bytes) -> str:
-    """Bytes as a text in which every byte is distinct; line ends stand as \\r\\n."""
+    """Return bytes as a string in which every byte is distinct, with line ends as \\r\\n."""
     text = raw.decode("utf-8", "surrogateescape")
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode() for each in text

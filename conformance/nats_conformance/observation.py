@@ -20,7 +20,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A message in a stream; ``time_ns`` in nanoseconds since 1970, 0 where it is not known."""
+    """A message in a stream, with `time_ns` in nanoseconds since 1970 (0 if unknown)."""
 
     message: Message
     sequence: int
@@ -32,11 +32,11 @@ class Observation:
     """One observation.
 
     Attributes:
-        decisions: on the creates and updates among the steps, in their order; without set-up streams.
-        received: what subscribers got, in order.
-        stored: what the streams hold at the end, those that the case expects something of.
-        acks: the answers to the publishes; None: no stream answered.
-        facts: what a scenario found.
+        decisions: the answers to the creates and updates among the steps, in order, without set-up streams.
+        received: the messages that subscribers received, in order.
+        stored: the messages at the end in each stream with expected contents.
+        acks: the answers to the publications; None if no stream answered.
+        facts: the results of a scenario.
     """
 
     decisions: tuple[Decision, ...] = ()
@@ -46,7 +46,7 @@ class Observation:
     facts: Mapping[str, Json] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """As values that ``json.dumps`` takes; subjects, header blocks and payloads in base64."""
+        """Return values for `json.dumps`, with subjects, header blocks and payloads in base64."""
         found: dict[str, Any] = {
             "decisions": [_decision(each) for each in self.decisions],
             "received": [_message(each) for each in self.received],
@@ -63,7 +63,7 @@ class Observation:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Observation:
-        """The observation that ``as_json`` made this of.
+        """Return the observation from the result of `as_json`.
 
         Raises:
             KeyError, TypeError, ValueError: it did not.

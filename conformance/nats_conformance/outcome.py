@@ -7,20 +7,20 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """How a case ended for a subject of test."""
+    """The outcome of a case on a test subject."""
 
     PASS = "pass"
     FAIL = "fail"
     DIFFERENCE = "observed difference"
-    """The version is known to differ here, and does, in the way that is known."""
+    """The version is known to differ here, and differs as expected."""
     DIVERGENCE = "known divergence"
-    """What an outside process cannot know or do; the verdict names its id."""
+    """A difference that an outside process cannot avoid; the verdict has its id."""
     SKIPPED = "skipped"
-    """It applies and was not played; the verdict holds the reason."""
+    """The case applies but did not run; the verdict has the reason."""
     ERRORED = "errored"
     """It could not be played, or the subject of test did not answer."""
     INAPPLICABLE = "not applicable"
-    """The case is about other versions, or about what the subject of test does not offer."""
+    """The case is about other versions, or about features that the test subject lacks."""
 
     @property
     def is_good(self) -> bool:
@@ -32,7 +32,7 @@ class Outcome(StrEnum):
 class Mismatch:
     """One mismatch, as texts.
 
-    ``where`` is such as ``received[2].headers`` or ``decision``.
+    `where` is a path such as `received[2].headers` or `decision`.
     """
 
     where: str
@@ -44,7 +44,7 @@ class Mismatch:
 class Verdict:
     """The judge's result for one case and one subject of test.
 
-    ``reason`` explains every outcome but a pass; ``divergences`` holds ids of known divergences that were met.
+    `reason` explains every outcome except a pass. `divergences` are the ids of known divergences that occurred.
     """
 
     outcome: Outcome

@@ -1,8 +1,8 @@
-"""A NATS client that shows every byte: header blocks are neither parsed nor normalised, nothing is sent again.
+"""A NATS client that shows every byte: it neither parses nor normalises header blocks, and sends nothing again.
 
-Theory of operation: one task reads the protocol and hands each message to the subscription it is for, in the order of
-the wire. A request has a subject of its own below one inbox. ``flush`` is a PING whose PONG comes after everything
-that the server had for this connection: then nothing more is in flight.
+Theory of operation. One task reads the protocol and passes each message to its subscription, in the order of the wire.
+Each request has a separate reply subject below one inbox. `flush` is a PING whose PONG follows everything that the
+server had for this connection, so nothing more is in flight then.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from nats_conformance.catalogue.case import Message
 from nats_conformance.errors import SubjectError
 
 LIMIT = 90.0
-"""Seconds until a server that does not answer counts as gone; generous, as busy machines are slow."""
+"""Seconds until a server that does not answer counts as gone; generous, because busy machines are slow."""
 _NO_RESPONDERS = b"NATS/1.0 503"
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Credentials; those of the URL (``user:password@`` or ``token@``) apply where these are empty."""
+    """Credentials; those of the URL (`user:password@` or `token@`) apply if these are empty."""
 
     user: str = ""
     password: str = field(default="", repr=False)
@@ -50,7 +50,7 @@ class Delivered:
 
 
 class Collected:
-    """What a subscription received, in order."""
+    """The messages of a subscription, in order."""
 
     def __init__(self) -> None:
         self.deliveries: list[Delivered] = []
@@ -80,7 +80,7 @@ class RawClient:
 
     @property
     def server_version(self) -> str:
-        """As in the server's INFO."""
+        """The version in the server's INFO."""
         return str(self.info.get("version", ""))
 
     @classmethod
@@ -141,7 +141,7 @@ class RawClient:
         return client
 
     async def close(self) -> None:
-        """End the connection; everything written before is with the server."""
+        """End the connection. Everything written before reaches the server."""
         self._end(SubjectError("the connection was closed"))
         if not self._writer.is_closing():
             with contextlib.suppress(OSError):
@@ -151,7 +151,7 @@ class RawClient:
         await asyncio.wait([self._task])
 
     def publish(self, message: Message, reply: bytes = b"") -> None:
-        """Write a message; raw."""
+        """Write a message as raw bytes."""
         middle = b"%b " % reply if reply else b""
         block, payload = message.header_block, message.payload
         if block:
@@ -161,7 +161,7 @@ class RawClient:
         self._write(line + block + payload + b"\r\n")
 
     async def subscribe(self, subject: bytes) -> Collected:
-        """Keep everything that arrives on a subject; the server knows of it when this returns."""
+        """Collect everything that arrives on a subject. The server has the subscription when this returns."""
         self._next += 1
         return await self._subscribe(subject, b"%d" % self._next)
 
@@ -196,7 +196,7 @@ class RawClient:
         return None if found.message.header_block.startswith(_NO_RESPONDERS) else found
 
     async def arrived(self, collected: Collected, number: int, limit: float = LIMIT) -> bool:
-        """Wait until a subscription has received so many messages; False: not within ``limit`` seconds.
+        """Wait until a subscription has received `number` messages. Return False after `limit` seconds.
 
         Raises:
             SubjectError: the connection ended.
@@ -218,7 +218,7 @@ class RawClient:
         return True
 
     async def api(self, subject: str, body: object = None) -> dict[str, Any]:
-        """A JetStream API request (``subject`` without ``$JS.API.``) and its JSON answer, errors included.
+        """Send a JetStream API request (`subject` without `$JS.API.`). Return its JSON answer, which may be an error.
 
         Raises:
             SubjectError: JetStream does not answer.
@@ -231,7 +231,7 @@ class RawClient:
         return answer
 
     async def flush(self) -> None:
-        """Wait until the server has taken all that was written, and all that it had for us is here."""
+        """Wait until the server has handled everything written, and everything that it had sent has arrived."""
         pong: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pongs.append(pong)
         self._write(b"PING\r\n")
@@ -275,7 +275,7 @@ class RawClient:
             self.info = json.loads(line[5:])
 
     async def _message(self, line: bytes) -> None:
-        # Counted from the right: a subject of an old server may hold spaces.
+        # Counted from the right, because a subject of an old server may contain spaces.
         verb, sizes = (b"HMSG ", 2) if line.startswith(b"HMSG") else (b"MSG ", 1)
         address, *lengths = line[len(verb) : -2].rsplit(b" ", sizes)
         total, head = int(lengths[-1]), int(lengths[0]) if sizes == 2 else 0
@@ -322,7 +322,7 @@ def _resolve(future: asyncio.Future[Any], value: object) -> None:
 def _identified(
     user: str | None, password: str | None, credentials: Credentials, info: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The members of CONNECT that authenticate the client."""
+    """Return the members of CONNECT that authenticate the client."""
     if credentials.creds is not None:
         return _signed(credentials.creds, str(info.get("nonce", "")))
     if credentials.user:

@@ -1,8 +1,8 @@
-"""Moves a case to names of its own, so that it can be played on a server that others use.
+"""Moves a case to separate names, so that it can run on a server with other users.
 
-Every stream name and every subject of the case gets the same prefix, and everything that comes back loses it again: the
-expectations stay as they are written. That works where the first token of each subject is a literal that no function
-reads; other cases need an account of their own.
+Every stream name and subject of the case gets the same prefix, and everything that comes back loses it again, so the
+expectations stay as written. That works if the first token of each subject is a literal that no function reads; other
+cases need a separate account.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _NAMING_HEADERS = (b"Nats-Expected-Stream", b"Nats-Stream-Source", b"Nats-Schedu
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """Puts a prefix before names and subjects, and takes it away again; an empty one changes nothing."""
+    """Adds a prefix to names and subjects, and removes it again. An empty one changes nothing."""
 
     prefix: str
 
     def name(self, stream: str) -> str:
-        """Where the stream is."""
+        """Return the stream's name on the server."""
         return self.prefix + stream
 
     def subject(self, subject: bytes) -> bytes:
-        """Where the subject is."""
+        """Return the subject on the server."""
         return self.prefix.encode() + subject
 
     def message(self, message: Message) -> Message:
-        """The message to publish."""
+        """Return the message to publish."""
         return Message(self.subject(message.subject), message.header_block, message.payload)
 
     def config(self, config: Mapping[str, Json]) -> dict[str, Json]:
-        """The configuration to create."""
+        """Return the configuration to create."""
         if not self.prefix:
             return dict(config)
         moved: dict[str, Json] = {}
@@ -65,13 +65,13 @@ class Relocation:
         return raw.replace(self.prefix.encode(), b"") if self.prefix else raw
 
     def message_back(self, message: Message) -> Message:
-        """A message from the server, with the case's own names."""
+        """Return a message from the server, with the case's own names."""
         return Message(
             self.raw_back(message.subject), self.raw_back(message.header_block), self.raw_back(message.payload)
         )
 
     def json_back(self, value: Json) -> Json:
-        """An answer of the server, with the case's own names."""
+        """Return an answer of the server, with the case's own names."""
         return json.loads(json.dumps(value).replace(self.prefix, "")) if self.prefix else value
 
 
@@ -80,13 +80,13 @@ HERE = Relocation("")
 
 
 def obstacle(case: Case) -> str | None:
-    """Why the case cannot be moved to subjects of its own; None where it can."""
+    """Return the reason why the case cannot be moved to other subjects; None if it can."""
     if "account" in case.needs or case.scenario is not None:
         return "it needs a server or an account of its own"
     for config in case.configs:
         for key, text in _texts(config):
             if key == "src" and text in ("", ">"):
-                continue  # everything that the case's own stream holds
+                continue  # everything in the case's own stream
             if text and (_FIRST_TOKEN.search(text) or not _LITERAL.match(text)):
                 return f"'{text}' cannot be moved to a subject of its own"
     for subject in case.listen:
@@ -102,7 +102,7 @@ def obstacle(case: Case) -> str | None:
 
 
 def _texts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The names and subjects in a configuration, with their keys."""
+    """Return the names and subjects in a configuration, with their keys."""
     found: list[tuple[str, str]] = []
     for key, value in config.items():
         if key in _NAMES | _SUBJECTS and isinstance(value, str):

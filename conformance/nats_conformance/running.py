@@ -20,7 +20,7 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 async def play_all(
     cases: Sequence[Case], subjects: Sequence[Subject], writer: HistoryWriter, progress: Progress = lambda *_: None
 ) -> None:
-    """Play every case on every subject, one subject after the other; each is open already and stays open.
+    """Run every case on every subject, one subject after the other. Each is already open and stays open.
 
     A case that fails to be played is written down as errored, and the run continues.
     """
@@ -65,7 +65,7 @@ async def _play_on(subject: Subject, cases: Sequence[Case], writer: HistoryWrite
 async def _play_together(
     subject: BatchSubject, cases: Sequence[Case], add: Callable[[Played | Unplayed], None]
 ) -> None:
-    """Give a subject all cases at once; a case's seconds are those since the answer before it."""
+    """Run all cases on a subject at once. The seconds of a case are those since the previous answer."""
     label = subject.identity.label
     left = {case.id: case for case in cases}
     reason = "it was given no answer"

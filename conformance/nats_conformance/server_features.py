@@ -1,4 +1,4 @@
-"""What servers from 2.10 on added to streams and messages, and which configurations each of these things concerns."""
+"""Lists features that servers from 2.10 on added to streams and messages, and the configurations they affect."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class ServerFeature:
     """Something that a minor line added.
 
     Attributes:
-        title: what it is.
+        title: the name of the feature.
         since: the first minor line that has it, as `2.12`.
         names: members of the configuration, values and headers that came with it.
-        brings: what it means for a stream that it concerns.
+        brings: its effect on a stream.
         concerns: whether it changes anything for a stream with this configuration, or could be used by it.
-        later: what later lines added to it, by line.
+        later: additions of later lines, by line.
     """
 
     title: str
@@ -154,7 +154,7 @@ SERVER_FEATURES: Final[Mapping[str, ServerFeature]] = {
 
 
 def changes(config: Config, versions: Iterable[str]) -> list[tuple[str, str, str]]:
-    """What lies between versions and concerns a stream: minor line, title, and what it brings; the oldest first.
+    """Return the features between versions that affect a stream: minor line, title and effect, oldest first.
 
     Args:
         config: the stream's configuration.

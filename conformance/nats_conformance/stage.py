@@ -1,9 +1,9 @@
-"""The stage on which a case is played: one connection to a real server, in an account without other clients.
+"""The stage for a case: one connection to a real server, in an account without other clients.
 
-Nothing here waits for a length of time to be sure that nothing more comes. A server republishes before it answers
-the publisher, so everything arrives before a PONG after the last answer; a copying stream is waited for until it holds
-what is expected, reports no lag, and shows the same again. Messages in the source before the target was created are
-in its lag; a case about a message that is *not* copied has a later one that is.
+Nothing here waits for a fixed time to be sure that no more messages come. A server republishes before it answers the
+publisher, so everything arrives before a PONG after the last answer. A copying stream is awaited until it has the
+expected messages, reports no lag, and stays the same. Messages in the source before the target was created are in its
+lag. A case about a message that is *not* copied has a later one that is.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from nats_conformance.subject import CannotPlay
 from nats_transforms.subject import matches
 
 _SETTLE_LIMIT = 60.0
-"""Seconds until a copying stream is observed that does not hold what is expected."""
+"""Seconds after which a copying stream is observed even without the expected messages."""
 _LOOK = 0.01
 _NEVER = -1
 _NO_TOKEN = frozenset(" .*>\t\r\n")
 _NO_ROOM = frozenset({10002, 10026, 10027, 10028, 10047, 10113, 10122})
-"""Error numbers of an account's limits: streams, consumers, memory, storage, ``max_bytes``."""
+"""Error numbers of an account's limits: streams, consumers, memory, storage, `max_bytes`."""
 _reads = count()
 _STORE_IS_BUSY = "error creating store for stream"
 """A server's error while the folder of a just deleted stream of the same name still exists."""
@@ -52,8 +52,8 @@ class Stage:
     """Plays cases on one connection, one after the other.
 
     Args:
-        client: connected; only this stage uses it.
-        relocation: where names and subjects are moved to, on a server that others use.
+        client: a connection that only this stage uses.
+        relocation: the names and subjects on a server with other users.
     """
 
     def __init__(self, client: RawClient, relocation: Relocation = HERE) -> None:
@@ -64,13 +64,13 @@ class Stage:
         self._is_silent = False
 
     async def play(self, case: Case, expectation: Expectation) -> Observation:
-        """Play a case, and delete what it created.
+        """Run a case, and delete everything that it created.
 
-        ``expectation`` only decides how much to wait for.
+        `expectation` only decides how much to wait for.
 
         Raises:
-            SubjectError: the set-up was refused, or the server does not answer.
-        CannotPlay: the account in which it is played, another user's, has no room for it.
+            SubjectError: the set-up was refused, or the server does not answer. CannotPlay: the account belongs to
+                another user and has no room for the case.
         """
         self.prepare(case.listen)
         listening = [await self.client.subscribe(self._moved.subject(subject)) for subject in case.listen]
@@ -98,13 +98,13 @@ class Stage:
             await self.clean_up()
 
     def prepare(self, listen: tuple[bytes, ...] = ()) -> None:
-        """Forget the case before; ``listen`` are subjects to which the suite subscribes."""
+        """Forget the previous case. `listen` are the subjects to subscribe to."""
         self._created = []
         self._listening = listen
         self._is_silent = False
 
     async def _wait_for_messages(self, listening: list[Collected], messages: int) -> None:
-        """Wait until so many messages were received, and until nothing is in flight.
+        """Wait until this many messages were received and nothing is in flight.
 
         Messages that a copying stream republishes are followed by no answer to a publisher.
         """
@@ -116,13 +116,13 @@ class Stage:
             await self.client.flush()
 
     async def set_up(self, config: Mapping[str, Json]) -> None:
-        """Create a stream; raises SubjectError where the server refuses it."""
+        """Create a stream. Raise SubjectError if the server refuses it."""
         decision = await self._decide("CREATE", config)
         if decision.refusal is not None:
             raise SubjectError(f"the set-up stream {config.get('name')!r} was refused: {decision.refusal.description}")
 
     async def carry_out(self, step: Step, decisions: list[Decision], acks: list[Mapping[str, Json] | None]) -> None:
-        """One step; what it shows is added to the decisions or the answers."""
+        """Run one step, and append its result to the decisions or the answers."""
         match step:
             case Create(config):
                 decisions.append(await self._decide("CREATE", config))
@@ -145,9 +145,9 @@ class Stage:
     async def _decide(self, verb: str, config: Mapping[str, Json]) -> Decision:
         moved = self._moved.config(config)
         name = moved.get("name")
-        # With no_ack, no answer comes; such a case expects what is stored, to wait for that.
+        # With no_ack there is no answer. Such a case has expected messages in the stream to wait for.
         self._is_silent |= config.get("no_ack") is True
-        # The name in the API subject must be one token, whatever is in the configuration.
+        # The name in the API subject must be one token, even if the name in the configuration is not.
         addressed = name if isinstance(name, str) and name and not set(name) & _NO_TOKEN else "_"
         is_new = verb == "CREATE" and addressed not in self._created
         if verb == "CREATE" and addressed == name:
@@ -159,7 +159,10 @@ class Stage:
         return Decision(refusal=ExpectedRefusal(error.get("code"), error.get("err_code"), error.get("description")))
 
     async def _answer(self, verb: str, addressed: str, config: Mapping[str, Json], *, is_new: bool) -> Json:
-        """The answer to a configuration, as the case speaks; of a new stream, without what is left of a deleted one."""
+        """Return the answer to a configuration, with the case's names.
+
+        For a new stream, without remains of a deleted one.
+        """
         clock = asyncio.get_running_loop().time
         limit = clock() + _SETTLE_LIMIT
         while True:
@@ -177,14 +180,14 @@ class Stage:
             await self.client.flush()
             return None
         if (self._is_received(message.subject) or self._moved != HERE) and not await self._is_taken(moved.subject):
-            # A subscriber, ours or another client's, hides that no stream answers.
+            # A subscriber hides that no stream answers.
             self.client.publish(moved)
             return None
         found = await self.client.ask(moved)
         if found is None:
             return None
         if not found.message.payload:
-            return {}  # an empty answer: a message of an atomic batch that is not its last
+            return {}  # an empty answer, to a message of an atomic batch that is not the last
         answer = self._moved.json_back(json.loads(found.message.payload))
         self._check_limits(answer)
         error = answer.get("error")
@@ -195,7 +198,7 @@ class Stage:
         }
 
     def _check_limits(self, answer: Mapping[str, Json]) -> None:
-        """In another user's account, limits are no behaviour of the server; in one of our own, the case sets them."""
+        """In another user's account, limits are not behaviour of the server. In the suite's own, the case sets them."""
         error = answer.get("error") or {}
         if self._moved != HERE and error.get("err_code") in _NO_ROOM:
             raise CannotPlay(f"the account has no room for it: {error.get('description')}", is_skip=True)
@@ -204,7 +207,6 @@ class Stage:
         return any(matches(subject, pattern) for pattern in self._listening)
 
     async def _is_taken(self, subject: bytes) -> bool:
-        """Whether a stream takes the subject."""
         answer = await self.client.api("STREAM.NAMES", {"subject": subject.decode("utf-8", "surrogateescape")})
         return bool(answer.get("streams"))
 
@@ -216,9 +218,10 @@ class Stage:
         return answer
 
     async def settle(self, stream: str, messages: int, last_sequence: int = 0) -> None:
-        """Wait until a stream holds so many messages and lags behind no source; for a limited time.
+        """Wait until a stream has this many messages and no lag, for a limited time.
 
-        ``last_sequence`` is that of the last message to wait for, where the stream's limits remove messages in between.
+        `last_sequence` is the sequence of the last message to wait for, if the stream's limits remove messages before
+        it.
         """
         clock = asyncio.get_running_loop().time
         limit = clock() + _SETTLE_LIMIT
@@ -237,7 +240,7 @@ class Stage:
             await asyncio.sleep(_LOOK)
 
     async def until_removed(self, stream: str, messages: int) -> None:
-        """Wait until acknowledgements have left a work queue or an interest stream only so many; for a limited time."""
+        """Wait until acknowledgements have left only this many messages in the stream, for a limited time."""
         clock = asyncio.get_running_loop().time
         limit = clock() + _SETTLE_LIMIT
         while clock() < limit:
@@ -249,12 +252,12 @@ class Stage:
             await asyncio.sleep(_LOOK)
 
     async def stored(self, stream: str) -> tuple[Stored, ...]:
-        """Return what a stream holds, as bytes; nothing if it does not exist."""
+        """Return the messages in a stream, as bytes; none if it does not exist."""
         name = self._moved.name(stream)
         info = await self.client.api(f"STREAM.INFO.{name}")
         if "error" in info or not info["state"]["messages"]:
             return ()
-        # A consumer outlives its reader for a while, and would still deliver to an inbox that is used again.
+        # A consumer outlives its reader for some time, and would still deliver to a reused inbox.
         inbox = f"_INBOX.conform.{next(_reads)}.{name}"
         collected = await self.client.subscribe(inbox.encode())
         try:
@@ -280,18 +283,18 @@ class Stage:
         return tuple(found)
 
     def _names_of(self, case: Case) -> list[str]:
-        """The streams of a case that exist, by the names that the case uses."""
+        """Return the streams of a case that exist, by the names that the case uses."""
         configs = [*case.streams, *(step.config for step in case.steps if isinstance(step, Create))]
         return [config["name"] for config in configs if isinstance(config.get("name"), str) and config["name"]]
 
     async def clean_up(self) -> None:
-        """Delete what was created."""
+        """Delete all created streams."""
         for name in reversed(self._created):
             await self.client.api(f"STREAM.DELETE.{name}")
 
 
 def _has_remains(config: Mapping[str, Json], answer: Mapping[str, Json]) -> bool:
-    """Whether a stream of this name that was deleted just before is in the way.
+    """Return whether a stream of this name that was deleted just before is in the way.
 
     After a stream with file storage was deleted, the next one of its name can be refused (seen on 2.11.17, 2.12.15 and
     2.15.1), or begin with the messages of the deleted one (seen once, on 2.15.1).

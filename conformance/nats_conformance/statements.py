@@ -37,7 +37,7 @@ class Statement:
     outside: str = ""
 
     def covers(self, case: str) -> bool:
-        """Whether one of `cases` is the id `case`, or a beginning of it that ends at a slash."""
+        """Return whether one of `cases` is the id `case`, or a beginning of it that ends at a slash."""
         return any(case == name or case.startswith(f"{name.rstrip('/')}/") for name in self.cases)
 
 

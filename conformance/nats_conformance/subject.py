@@ -1,4 +1,4 @@
-"""What subjects of test offer to the runner."""
+"""Defines the interface between test subjects and the runner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nats_conformance.observation import Observation
 
 
 class CannotPlay(Exception):  # noqa: N818 - an answer, not an error
-    """A case that this subject of test does not play: ``is_skip`` distinguishes a skip from one that does not apply."""
+    """The test subject does not run a case. `is_skip` distinguishes a skip from a case that does not apply."""
 
     def __init__(self, reason: str, *, is_skip: bool = False) -> None:
         super().__init__(reason)
@@ -21,23 +21,23 @@ class CannotPlay(Exception):  # noqa: N818 - an answer, not an error
 
 
 Answer: TypeAlias = Observation | CannotPlay | SubjectError
-"""The outcome of a case that is played among others."""
+"""The result of a case in a batch."""
 
 
 class _Opened:
-    """What every subject of test has."""
+    """The common part of all test subjects."""
 
     identity: Identity
 
     async def open(self) -> None:
-        """Get ready; raises SubjectError."""
+        """Get ready. Raises SubjectError."""
 
     async def close(self) -> None:
         """End, and delete everything that was created."""
 
 
 class SingleSubject(_Opened, ABC):
-    """A subject of test that plays case by case, ``at_once`` of them at the same time."""
+    """A test subject that runs cases one by one, `at_once` of them at the same time."""
 
     at_once = 1
 
@@ -52,11 +52,11 @@ class SingleSubject(_Opened, ABC):
 
 
 class BatchSubject(_Opened, ABC):
-    """A subject of test that is faster when it is given many cases at once."""
+    """A test subject that is faster with many cases at once."""
 
     @abstractmethod
     def play_many(self, cases: Sequence[Case]) -> AsyncIterator[tuple[Case, Answer]]:
-        """Play cases, in any order; each has exactly one answer."""
+        """Run cases in any order. Each has exactly one answer."""
 
 
 Subject: TypeAlias = SingleSubject | BatchSubject

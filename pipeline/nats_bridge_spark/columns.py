@@ -18,15 +18,15 @@ COLUMNS: Final[dict[str, str]] = {
 }
 """Every column that a stream can be read into, with its type as Spark's DDL writes it.
 
-`time` is in microseconds, as Spark's time stamps are; `time_ns` has the nanoseconds since 1970 that the server stored.
-`headers` keeps order, repetitions and case; `header_block` is the block as it is stored, byte for byte.
+`time` is in microseconds, like Spark's time stamps; `time_ns` has the nanoseconds since 1970 of the server. `headers`
+keeps order, repetitions and case; `header_block` is the stored block, byte for byte.
 """
 
 DEFAULT: Final = ("stream", "subject", "sequence", "time", "time_ns", "headers", "data")
-"""What a read without a schema of the user's own gives."""
+"""The columns of a read without a user's schema."""
 
 CAPTURED: Final = ("stream", "subject", "sequence", "time", "time_ns", "header_block", "data")
-"""What a capture holds."""
+"""The columns of a capture."""
 
 
 ARROW: Final[dict[str, pa.DataType]] = {
@@ -35,9 +35,9 @@ ARROW: Final[dict[str, pa.DataType]] = {
     "bigint": pa.int64(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
-"""The type in Arrow of each type in `COLUMNS`, except that of `headers`."""
+"""The Arrow type of each type in `COLUMNS`, except that of `headers`."""
 
 
 def ddl(names: tuple[str, ...]) -> str:
-    """A schema in Spark's DDL with these columns, in this order."""
+    """Return a schema in Spark's DDL with these columns, in this order."""
     return ", ".join(f"{name} {COLUMNS[name]}" for name in names)

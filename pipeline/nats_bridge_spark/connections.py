@@ -1,7 +1,7 @@
 """Connections of tasks: from options of text, which travel to executors, to an open connection.
 
-Options carry the paths of secrets' files, never secrets; the files must be there on every node, under the same path.
-A task opens its own connections, with the same code as the sidecar.
+Options contain paths of secret files, never secrets. The files must exist on every node under the same path. A task
+opens its own connections, with the sidecar's code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "inboxPrefix": ("inbox_prefix",),
     "connectTimeout": ("connect_timeout",),
 }
-"""The data source's connection options, and where each is in a connection of the configuration."""
+"""The data source's connection options, with the place of each in a connection of the configuration."""
 
 _BY_LOWER: Final = {name.lower(): (name, path) for name, path in FIELDS.items()}
 
@@ -56,13 +56,13 @@ _NAMES: Final = re.compile(
 
 
 def connection_of(options: Mapping[str, str]) -> ConnectionSettings:
-    """The connection that the options of a data source describe; others of its options are left alone.
+    """Return the connection described by the options of a data source. Other options are ignored.
 
     Args:
         options: by name, in any case, as Spark hands them on.
 
     Raises:
-        OptionError: a value cannot be used, or nothing says where the servers are.
+        OptionError: a value is invalid, or neither servers nor a context is given.
     """
     given: dict[str, Any] = {}
     names = []
@@ -87,7 +87,7 @@ def connection_of(options: Mapping[str, str]) -> ConnectionSettings:
 
 
 def options_of(connection: ConnectionSettings) -> dict[str, str]:
-    """The options that describe a connection of the configuration; `connection_of` reads them."""
+    """Return the options that describe a connection of the configuration, for `connection_of`."""
     reported: dict[str, str] = {}
     for name, path in FIELDS.items():
         value: Any = connection
@@ -103,7 +103,7 @@ def options_of(connection: ConnectionSettings) -> dict[str, str]:
 async def connected_by_options(
     connection: ConnectionSettings, *, client_name: str = "nats-bridge-spark", no_echo: bool = False
 ) -> AsyncIterator[Connection]:
-    """Open a connection that the options of a data source describe; errors name the options. Else as `connected`."""
+    """Open a connection described by the options of a data source, like `connected`. Errors name the options."""
     async with AsyncExitStack() as stack:
         try:
             opened = await stack.enter_async_context(connected(connection, client_name=client_name, no_echo=no_echo))
@@ -119,9 +119,9 @@ async def connected(
     """An open connection, closed afterwards.
 
     Args:
-        connection: where to.
+        connection: the connection to open.
         client_name: the client's name in the server's lists.
-        no_echo: whether the connection does not receive what it publishes itself, as a `Publisher` wants it.
+        no_echo: whether the connection does not receive its own messages, as a `Publisher` requires.
 
     Raises:
         UnreachableError: no server answers.
@@ -141,7 +141,7 @@ async def connected(
 
 
 def _check_together(names: Collection[str]) -> None:
-    """Refuse options of which another one would silently be ignored."""
+    """Refuse combinations of options in which one would silently be ignored."""
     who = [name for name in _CREDENTIALS if name in names]
     if len(who) > 1:
         raise OptionError(f"option {who[1]}: {who[0]} says already who the user is; leave one of them out")
@@ -153,7 +153,7 @@ def _check_together(names: Collection[str]) -> None:
 
 
 def _by_options(text: str) -> str:
-    """An error's text with the names of options instead of a configuration's."""
+    """Return an error's text with the names of options instead of a configuration's."""
     text = text.removeprefix("connection 'servers': ").replace(_TLS_FIELDS, _TLS_OPTIONS)
     text = text.replace("check the connection's ", "check ")
     text = _PLACE.sub(lambda found: f"option {_OPTIONS.get(found[1], found[1])}: ", text)

@@ -1,4 +1,4 @@
-"""The data source `jetstream`: what Spark asks for readers and writers."""
+"""Defines the data source `jetstream`, with its readers and writers."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class JetStreamDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's short name."""
+        """Return the format's short name."""
         return "jetstream"
 
     def schema(self) -> str:
-        """The default columns."""
+        """Return the default columns."""
         return ddl(DEFAULT)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """What plans and reads a batch."""
+        """Return the planner and reader of a batch."""
         from nats_bridge_spark.source.batch_reader import BatchReader
         from nats_bridge_spark.source.read_options import ReadOptions
         from nats_bridge_spark.source.schema import read_schema
@@ -37,7 +37,7 @@ class JetStreamDataSource(DataSource):
             return BatchReader(ReadOptions.of(self.options), read_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """What follows a stream, batch after batch."""
+        """Return the reader that follows a stream, batch after batch."""
         from nats_bridge_spark.source.read_options import ReadOptions
         from nats_bridge_spark.source.schema import read_schema
         from nats_bridge_spark.source.stream_reader import StreamReader
@@ -46,13 +46,13 @@ class JetStreamDataSource(DataSource):
             return StreamReader(ReadOptions.of(self.options), read_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Writes a DataFrame; see `nats_bridge_spark.sink`."""
+        """Return the writer of a DataFrame; see `nats_bridge_spark.sink`."""
         from nats_bridge_spark.sink.writer import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """Writes micro-batches; see `nats_bridge_spark.sink`."""
+        """Return the writer of micro-batches; see `nats_bridge_spark.sink`."""
         from nats_bridge_spark.sink.writer import stream_writer
 
         return stream_writer(self.options, schema, overwrite)

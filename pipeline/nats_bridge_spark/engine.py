@@ -1,4 +1,4 @@
-"""Chooses what a job runs on: Spark, or this process alone, which starts no Java."""
+"""Chooses the engine of a job: Spark, or this process alone, which starts no Java."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ _Result = TypeVar("_Result")
 Engine: TypeAlias = Literal["auto", "spark", "local"]
 
 MESSAGES: Final = 10_000_000
-"""From so many messages on, `auto` takes Spark."""
+"""Number of messages from which `auto` chooses Spark."""
 BYTES: Final = 4 << 30
-"""From so many bytes on, `auto` takes Spark."""
+"""Number of bytes from which `auto` chooses Spark."""
 
 Size: TypeAlias = tuple[int, int]
 """Messages, and their bytes."""
 
 Session: TypeAlias = "Callable[[Callable[[], Size]], SparkSession | None]"
-"""Gives a job its session, or None for work in this process; called with what returns how much there is to read."""
+"""Returns a job's session, or None for work in this process; called with a function that returns the size of the
+input."""
 
 
 def runs_here(engine: Engine, settings: Mapping[str, str], size: Callable[[], Size]) -> bool:
-    """Whether a job runs in this process.
+    """Return whether a job runs in this process.
 
     Args:
-        engine: the user's choice; with `auto`, Spark's settings and `spark-submit` are a choice, too.
+        engine: the user's choice; with `auto`, Spark settings and `spark-submit` also count as a choice.
         settings: the user's settings of Spark.
-        size: of what is to be read; called with `auto` only.
+        size: returns the size of the input; only called with `auto`.
 
     Raises:
-        Exception: that of `size`.
+        Exception: an error of `size`.
     """
     if engine != "auto" or settings or is_submitted():
         return engine == "local"
@@ -51,10 +52,10 @@ def runs_here(engine: Engine, settings: Mapping[str, str], size: Callable[[], Si
 
 
 def run_here(loop: LoopThread, work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Do in this process what is else a task's work.
+    """Do work in this process that is otherwise a task's.
 
     Raises:
-        PipelineError: what went wrong, as the driver would say it of a task.
+        PipelineError: the error in the driver's form for a task.
     """
 
     async def marked() -> _Result:
@@ -69,7 +70,7 @@ def run_here(loop: LoopThread, work: Coroutine[Any, Any, _Result]) -> _Result:
 
 @contextmanager
 def engine_of(name: str, engine: Engine, settings: Mapping[str, str]) -> Iterator[Session]:
-    """What a command's job runs on, which it says itself when it knows how much there is to read.
+    """Provide the session of a command's job, which the job requests when it knows the size of its input.
 
     Args:
         name: the job's.
@@ -94,7 +95,7 @@ def local_job(name: str) -> Iterator[None]:
     """A command's job in this process, with the errors and signals of `session.job_session`.
 
     Raises:
-        PipelineError: whatever went wrong inside of the block, in one or two lines (`failures.failure`).
+        PipelineError: any error inside the block, in one or two lines (`failures.failure`).
         JobStoppedError: SIGINT or SIGTERM came.
     """
 

@@ -1,4 +1,4 @@
-"""The errors of the pipelines, one class per reaction; see `nats_bridge.errors` for the members.
+"""The errors of the pipelines, one class for each reaction; see `nats_bridge.errors` for the members.
 
 An error that a task raises reaches the driver as text inside of Spark's own exception: `reported` finds it there again.
 """
@@ -19,7 +19,7 @@ _SAID: Final = re.compile(re.escape(_MARK) + r"\[(?P<kind>\w+)\] (?P<text>.*?) \
 class PipelineError(BridgeError):
     """Base of everything the pipelines raise on purpose.
 
-    Its text is marked, so that the driver can find it in what Spark makes of a failed task.
+    Its text is marked, so that the driver can find it in Spark's error for a failed task.
     """
 
     code = "pipeline"
@@ -30,7 +30,7 @@ class PipelineError(BridgeError):
 
     @property
     def marked(self) -> PipelineError:
-        """The same error with a text that `reported` finds; what tasks and data sources raise."""
+        """This error with a marked text for `reported`; tasks and data sources raise it."""
         if self.message.startswith(_MARK):
             return self
         return type(self)(f"{_MARK}[{type(self).__name__}] {self.message} ||")
@@ -78,14 +78,14 @@ class UnreachableError(PipelineError):
 
 
 class JobFailedError(PipelineError):
-    """Spark gave a job up for another reason than one of ours: a lost executor, no memory, a full disk."""
+    """Spark gave up a job for a reason of its environment: a lost executor, no memory, a full disk."""
 
     code = "job_failed"
     retriable = True
 
 
 class JobStoppedError(PipelineError):
-    """A signal ended a job; the message says what is kept, and how to continue.
+    """A signal ended a job. The message explains which results are kept, and how to continue.
 
     Args:
         message: one or two lines for a person.
@@ -102,19 +102,19 @@ class JobStoppedError(PipelineError):
 
 @contextmanager
 def marking() -> Iterator[None]:
-    """Run a task or data source; errors of ours leave it with a text that `reported` finds."""
+    """Run a task or data source. Errors of this package leave it with a marked text for `reported`."""
     try:
         yield
     except PipelineError as error:
         raise error.marked from None
     except BridgeError as error:
-        # Only a server that does not answer may recover; everything else, it has answered.
+        # Only a server that does not answer may recover; every other error is an answer.
         kind = UnreachableError if error.exit_code == EXIT_UNREACHABLE or error.retriable else PipelineError
         raise kind(str(error)).marked from None
 
 
 def reported(error: BaseException) -> PipelineError | None:
-    """The error that a task or data source raised with `marked`, found in Spark's exception; None if it is not ours."""
+    """Return the `marked` error of a task or data source from Spark's exception; None if it has none."""
     if isinstance(error, PipelineError) and not error.message.startswith(_MARK):
         return error
     said = _SAID.search(str(error))

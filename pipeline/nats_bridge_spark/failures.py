@@ -70,11 +70,11 @@ _CLASS: Final = re.compile(r"^:?\s*(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): "
 
 
 def failure(job: str, error: BaseException) -> PipelineError | BridgeError:
-    """The message of an error that ended a job: ours as it was raised, else Spark's in a line.
+    """Return the error to show for a failed job: an own error as it was raised, or Spark's in one line.
 
     Args:
-        job: what the job is called, such as `capture ORDERS`.
-        error: what came out of Spark, or was raised on purpose.
+        job: the name of the job, such as `capture ORDERS`.
+        error: an exception of Spark, or one raised intentionally.
     """
     if isinstance(error, BridgeError) and not isinstance(error, PipelineError):
         return error
@@ -94,7 +94,7 @@ def failure(job: str, error: BaseException) -> PipelineError | BridgeError:
 
 
 def meaning_of_start(said: str) -> str:
-    """The reason why Java or Spark did not start, from its output."""
+    """Return the reason why Java or Spark did not start, from its output."""
     if meaning := _meaning(_STARTS, said):
         return meaning
     lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("WARNING")]
@@ -102,7 +102,7 @@ def meaning_of_start(said: str) -> str:
 
 
 def _meaning(signs: Sequence[tuple[str, str]], text: str) -> str:
-    """The meaning of the first sign in a text; empty where there is none."""
+    """Return the meaning of the first sign in a text; empty without one."""
     for pattern, meaning in signs:
         if found := re.search(pattern, text, re.DOTALL):
             group = (found.group(1) or "") if found.groups() else ""

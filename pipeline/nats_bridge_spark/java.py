@@ -1,4 +1,4 @@
-"""Whether there is a Java that can run Spark; as a program it says why not, and exits with 1."""
+"""Looks for a Java that can run Spark. As a program it prints the reason if there is none, and exits with 1."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def require_java() -> int:
-    """Look for Java where Spark will: `JAVA_HOME`, else the path; its major version.
+    """Look for Java like Spark, in `JAVA_HOME` or else on the path. Return its major version.
 
     Raises:
         SparkMissingError: there is none, it does not run, or it is too old.

@@ -1,4 +1,4 @@
-"""The options of the data source `jetstream`: their names, what reads and writes take, and the error for a wrong one.
+"""Defines the options of the data source `jetstream` for reads and writes, and the error for an invalid one.
 
 Spark hands options on as text, their names in small letters.
 """
@@ -20,16 +20,16 @@ _FOREIGN: Final = {
     "nats.credential.file": "creds",
     "nats.connection.timeout": "connectTimeout",
 }
-"""Options of the NATS-Spark connector for the JVM that mean the same as one of ours."""
+"""Options of the NATS-Spark connector for the JVM with an equivalent here."""
 _OF_KAFKA: Final = {"minoffsetspertrigger": "minRowsPerTrigger", "maxoffsetspertrigger": "maxRowsPerTrigger"}
-"""Options of Spark's source for Kafka that mean the same as one of ours."""
+"""Options of Spark's Kafka source with an equivalent here."""
 _HOST, _PORT = "nats.host", "nats.port"
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(rf"(\d+)\s*({'|'.join(_UNITS)})")
 
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
-"""Options that Spark itself, or a habit, puts among a source's; they are ignored."""
+"""Options that Spark itself, or users by habit, add to a source's; they are ignored."""
 
 READ: Final[dict[str, str]] = {
     "stream": "the stream to read",
@@ -46,7 +46,7 @@ READ: Final[dict[str, str]] = {
     "failOnDataLoss": "whether a read fails when the stream has removed messages that it was to read",
     "patience": "seconds that a task waits for a server that went away while it reads",
 }
-"""What a read takes besides the connection's options, and what each says."""
+"""The options of a read besides the connection's, with their descriptions."""
 
 WRITE: Final[dict[str, str]] = {
     "stream": "the stream to write to; no other one may answer",
@@ -57,15 +57,15 @@ WRITE: Final[dict[str, str]] = {
     "lookBack": "seconds of the stream's past that are searched for what an earlier run of the same write has stored",
     "checkSubjects": "whether a subject that is none of the stream's is an error before it is sent",
 }
-"""What a write takes besides the connection's options, and what each says."""
+"""The options of a write besides the connection's, with their descriptions."""
 
 
 def given(options: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """The options by their own names, the connector's translated.
+    """Return the options by their own names, the connector's translated.
 
     Args:
         options: as Spark hands them on, in any case.
-        known: `READ` or `WRITE`; the connection's options are known to both.
+        known: `READ` or `WRITE`; both also accept the connection's options.
 
     Returns:
         Text by name, spelled as in `known` and `nats_bridge_spark.connections.FIELDS`.
@@ -91,7 +91,7 @@ def given(options: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str
 
 
 def number(found: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
-    """An option's whole number; None if it is not given.
+    """Return an option's integer; None if it is not given.
 
     Raises:
         OptionError: it is none, or smaller than `least`.
@@ -109,7 +109,7 @@ def number(found: Mapping[str, str], name: str, *, least: int = 1) -> int | None
 
 
 def duration(found: Mapping[str, str], name: str) -> float | None:
-    """An option's seconds, from a number with a unit; None if it is not given.
+    """Return an option's seconds, from a number with a unit; None if it is not given.
 
     Raises:
         OptionError: it is something else. Kafka's source would take a number without a unit for milliseconds.
@@ -124,7 +124,7 @@ def duration(found: Mapping[str, str], name: str) -> float | None:
 
 
 def flag(found: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """An option that is `true` or `false`.
+    """Return an option that is `true` or `false`.
 
     Raises:
         OptionError: it is something else.

@@ -1,4 +1,4 @@
-"""What a capture and a restore need of the users of their connections, as nats-server reads it."""
+"""Lists the permissions for a capture and a restore, in nats-server's format."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _OF_CONSUMERS: Final = (
 
 
 def capture_permissions(connection: Connection, stream: str | None) -> str:
-    """A block of permissions.
+    """Return a block of permissions.
 
     Args:
-        connection: what it reads from.
+        connection: the connection of the source.
         stream: the captured stream; None for all.
     """
     needs = list(_reads(_SERVERS, stream or "*"))
@@ -46,10 +46,10 @@ def capture_permissions(connection: Connection, stream: str | None) -> str:
 
 
 def restore_permissions(connection: Connection, streams: tuple[str, ...]) -> str:
-    """A block of permissions.
+    """Return a block of permissions.
 
     Args:
-        connection: where it restores.
+        connection: the connection of the target.
         streams: the restored streams; none for all.
     """
     needs = [need for stream in streams or ("*",) for need in _restores(stream)]
@@ -58,7 +58,7 @@ def restore_permissions(connection: Connection, streams: tuple[str, ...]) -> str
 
 
 def _reads(connection: str, stream: str) -> Iterator[Need]:
-    """Those of a read of a stream, `*` for any."""
+    """Yield the needs of reading a stream, or any stream for `*`."""
     for request in ("STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.CREATE"):
         yield write(connection, api_subject(request, stream), f"reads stream {stream}")
     for request in ("CONSUMER.MSG.NEXT", "CONSUMER.INFO", "CONSUMER.DELETE"):

@@ -1,6 +1,6 @@
-"""Shows a job's progress on stderr: done, rate, time left; and a summary at the end. Stops it at a signal.
+"""Shows a job's progress on stderr: done, rate, time left, and finally a summary. Stops the job at a signal.
 
-On a terminal one line is rewritten; elsewhere a line comes every few seconds.
+On a terminal, one line is rewritten; otherwise a line is written every few seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 INTERVAL: Final = 10.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines without a terminal."""
 
 _LOOK: Final = 0.5
 _LOOKS: Final = 30
@@ -36,14 +36,14 @@ class Progress:
     """The progress of a running job; the job reports stages and counts.
 
     Attributes:
-        job: what it is called, such as `capture ORDERS`.
-        total: how many messages the present stage will handle, as planned; None if that is not known.
-        stage: what it does now, for a person.
-        messages: handled so far; the summary prints this number.
-        count: how many messages the present stage has handled besides; called from a thread of its own, and may fail.
-        kept: what a person should know who stopped the job: what is kept, how to continue.
+        job: the name of the job, such as `capture ORDERS`.
+        total: the planned number of messages of the present stage; None if unknown.
+        stage: the present activity, for a person.
+        messages: the number of messages so far, which the summary prints.
+        count: returns the additional messages of the present stage; called in another thread, and may fail.
+        kept: the hint for a person who stops the job: which results are kept, and how to continue.
         started: when the job began, by `time.monotonic`.
-        stopping: set when SIGINT or SIGTERM came; a job that ends on its own checks this.
+        stopping: set after SIGINT or SIGTERM; a job that ends by itself checks it.
     """
 
     job: str
@@ -68,7 +68,7 @@ class Progress:
         self.count = None
 
     def say(self, text: str) -> None:
-        """A line of its own on stderr; nothing without a screen."""
+        """Write a separate line on stderr; do nothing without a screen."""
         if self._screen is not None:
             self._screen.write(text, stays=True)
 
@@ -76,9 +76,9 @@ class Progress:
         """One line: `capture ORDERS: reading, 1,200,000 of 5,000,000 (24 %), 118,000/s, 0:32 left, 3 of 8 tasks, …`.
 
         Args:
-            messages: handled in this stage so far.
-            rate: messages per second of late; 0 while that is not known.
-            tasks: of the tasks of what Spark runs now, those that are over, and all.
+            messages: the messages of this stage so far.
+            rate: recent messages per second; 0 if unknown.
+            tasks: the finished tasks and all tasks that Spark is running.
             seconds: since the job began.
         """
         total = self.total  # once: the job's own thread may change it at any moment
@@ -103,10 +103,10 @@ def watched(
 
     Args:
         spark: the session whose tasks are counted; None for work in this process.
-        job: what it is called, such as `capture ORDERS`.
-        total: how many messages there are to handle, if that is known.
-        drains: the block checks `Progress.stopping` and ends on its own after the first signal; only a second one
-            cancels.
+        job: the name of the job, such as `capture ORDERS`.
+        total: the number of messages, if known.
+        drains: whether the block checks `Progress.stopping` and ends by itself after the first signal, so only a second
+            one cancels.
 
     Raises:
         JobStoppedError: SIGINT or SIGTERM came: Spark's jobs and queries were cancelled, and the block has ended.
@@ -122,7 +122,8 @@ def watched(
         if asked < 1:
             return
         screen.cancel()
-        # Where Java is asked, its answer (that the job was cancelled) ends the block, unless the user insists.
+        # During a call to Java, its answer (that the job was cancelled) ends the block, unless the user repeats the
+        # signal.
         if asked > 1 or not in_java(frame):
             raise _stopped(progress, number)
 
@@ -161,7 +162,7 @@ class _Screen(threading.Thread):
         self._writing = threading.RLock()
         self._over = False
         self._wake = threading.Event()
-        self._open = False  # whether the cursor is behind a line that will be written again
+        self._open = False  # whether the cursor is after a line that will be overwritten
 
     def run(self) -> None:
         """Until the end: look, or cancel."""
@@ -191,7 +192,7 @@ class _Screen(threading.Thread):
         self._wake.set()
 
     def end(self) -> None:
-        """Stop writing; leave the terminal at an empty line."""
+        """Stop writing, and leave the terminal at an empty line."""
         self._over = True
         self._wake.set()
         self.join()
@@ -199,9 +200,9 @@ class _Screen(threading.Thread):
             self.write("", stays=False)
 
     def write(self, text: str, *, stays: bool) -> None:
-        """A line; one that does not stay is written over by the next one."""
+        """Write a line. The next one overwrites it unless it stays."""
         begin = "\r\x1b[K" if self._is_terminal else ""
-        # In a signal handler, too, which may have interrupted this.
+        # A signal handler also calls this, and may have interrupted it.
         with self._writing, suppress(OSError):  # the reader of stderr may have ended
             sys.stderr.write(f"{begin}{text}{chr(10) if stays else ''}")
             sys.stderr.flush()
@@ -211,12 +212,12 @@ class _Screen(threading.Thread):
         progress, count = self._progress, self._progress.count
         messages = progress.messages
         if count is not None:
-            with suppress(Exception):  # a count that cannot be had is no reason to disturb the job
+            with suppress(Exception):  # a failed count must not disturb the job
                 messages += count()
         return messages if progress.total is None else min(messages, progress.total)
 
     def _tasks(self) -> tuple[int, int]:
-        """Tasks of what Spark runs now: those that are over, and all that are planned."""
+        """Return the finished tasks and all tasks that Spark is running."""
         with suppress(Exception):  # hosts of notebooks may forbid to ask
             if self._spark is not None:
                 tracker = self._spark.sparkContext.statusTracker()
@@ -227,14 +228,14 @@ class _Screen(threading.Thread):
 
 
 def summary(job: str, messages: int, seconds: float) -> str:
-    """The line at the end: `capture ORDERS: 5,000,000 messages in 42.1 s (118,765/s)`."""
+    """Return the line at the end: `capture ORDERS: 5,000,000 messages in 42.1 s (118,765/s)`."""
     rate = f" ({messages / seconds:,.0f}/s)" if messages and seconds > 0 else ""
     took = f"{seconds:.1f} s" if seconds < 600 else span(seconds)
     return f"{job}: {messages:,} message{'' if messages == 1 else 's'} in {took}{rate}"
 
 
 def span(seconds: float) -> str:
-    """A duration for a person: `0:07`, `12:30`, `3:05:00`."""
+    """Return a duration for a person: `0:07`, `12:30`, `3:05:00`."""
     minutes, rest = divmod(int(seconds + 0.5), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

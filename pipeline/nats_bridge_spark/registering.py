@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `jetstream` known to a session, and the session to the calling thread; harmless if it is done.
+    """Register the format `jetstream` with a session, and the session with the calling thread.
 
-    Spark looks for a format in the session that the thread has: a thread of a program's own has none, and a session
-    that was just made of another one is not the thread's yet. Where Spark has found the format already, a second one
-    would be a warning. On this machine, workers get the Python of this process.
+    Repeating it is harmless.
+
+    Spark looks for a format in the session of the thread. A thread that a program started has none, and a session that
+    was just derived from another one is not the thread's yet. If Spark has already found the format, registering it
+    again would print a warning. On this machine, workers use the Python of this process.
     """
-    with suppress(AttributeError):  # Spark Connect knows no context, and no thread's session
+    with suppress(AttributeError):  # Spark Connect has no context, and no session of a thread
         context: Any = spark.sparkContext
         context.environment[CORES] = str(context.defaultParallelism)
         use_this_python(context)

@@ -1,11 +1,11 @@
 """Publishes a task's messages to a stream until it has stored all of them: pipelined, in order, each once.
 
-The problem: while a connection holds, the bridge's `Publisher` sends messages in order and knows which are stored. If
-the connection breaks, or an answer does not come, it is unknown which messages in flight are stored. A second
-publication would store some twice.
+The problem: while a connection lasts, the bridge's `Publisher` sends messages in order and knows which are stored. If
+the connection breaks, or an answer does not come, it is unknown which messages in flight are stored. Publishing them
+again would store some twice.
 
-The idea: work in rounds. A round is one `Publisher` on one connection. After it is interrupted, the next round asks the
-stream which messages in flight it holds (`Sender.look`), sends only the others (`Sender.left`), and continues. Its
+The idea: work in rounds. A round is one `Publisher` on one connection. After an interruption, the next round reads
+which messages in flight the stream has (`Sender.look`), sends only the others (`Sender.left`), and continues. Its
 states are those of the sidecar's rounds (`RoundLife`). `send` and `settled` begin the next round after an interrupted
 one, and raise the error of a failed one.
 
@@ -89,19 +89,19 @@ class Sender(Protocol):
     """The owner of the messages."""
 
     async def look(self, standing: Standing, in_flight: Sequence[RowBundle]) -> None:
-        """Begin a round: find the messages in flight that the stream holds.
+        """Begin a round: find the messages in flight that the stream has.
 
         Args:
             standing: the stream's state.
-            in_flight: messages that are stored or not; none in the first round.
+            in_flight: messages that may or may not be stored; none in the first round.
 
         Raises:
-            ApiError: the server cannot be asked; the round is tried again where that can help.
-            PipelineError: what ends the task.
+            ApiError: the server does not answer; the round is repeated if that can help.
+            PipelineError: an error that ends the task.
         """
 
     def left(self, messages: RowBundle) -> RowBundle:
-        """The messages in flight that the stream did not hold then."""
+        """Return the messages in flight that the stream did not have then."""
 
     async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
         """Decide about a message that the stream refuses: return to continue, or raise to end the task."""
@@ -115,7 +115,7 @@ class Rounds:
         connection: its connection.
         sender: the owner of the messages.
         counters: the counters of copies.
-        patience: seconds for which the server may be away, or the stream take nothing.
+        patience: seconds for which the server may be down, or the stream refuse to store.
         known: the identity of the stream that the task needs; None for any, until it has confirmed a message.
         exclusive: whether the connection has no echo, and the process has no other writer to the stream (see
             `Publisher`).
@@ -176,11 +176,11 @@ class Rounds:
 
         Args:
             probe: a subject that the stream stores.
-            info: the stream's `STREAM.INFO`, where it is known (see `info`).
+            info: the stream's `STREAM.INFO`, if known (see `info`).
 
         Raises:
-            PipelineError: the stream is missing, or another one; the server does not answer.
-            BridgeError: what the server refuses, and what `Sender.look` raises.
+            PipelineError: the stream is missing, or another one; or the server does not answer.
+            BridgeError: the server refuses something, or `Sender.look` raises.
         """
         self._probe = probe
         standing = await self.patiently(self._round, info)
@@ -189,7 +189,7 @@ class Rounds:
         return standing
 
     async def send(self, messages: RowBundle) -> None:
-        """Publish; returns when they are in flight. Errors as for `settled`."""
+        """Publish. Returns when the messages are in flight. Raises the errors of `settled`."""
         if messages:
             self._in_flight.append(messages)
             self._idle = False
@@ -204,14 +204,14 @@ class Rounds:
         Raises:
             RowError, BridgeError: a message was refused, and `Sender` does not continue.
             UnreachableError: the server is away for longer than the patience allows.
-            DataLostError: the stream does not hold any more what it has confirmed.
+            DataLostError: the stream no longer has messages that it has confirmed.
             PipelineError: the stream is missing, full for too long, or another one.
         """
         self._idle = False
         while True:
             publisher = self._present
             await publisher.settled()
-            # Writes by others arrive before the answer: then everything is asked for again.
+            # Writes by others arrive before the answer; then everything is requested again.
             await self._connection.flush()
             self._forget_stored()
             await self._recovered()
@@ -220,7 +220,7 @@ class Rounds:
                 return
 
     async def close(self) -> None:
-        """Stop; messages in flight are stored or not."""
+        """Stop. Messages in flight may or may not be stored."""
         await end_tasks(self._watcher)
         with contextlib.suppress(BridgeError, OSError):
             await self._close_round()
@@ -238,7 +238,7 @@ class Rounds:
             self._publisher.request_each()
 
     async def info(self) -> Json:
-        """The stream's `STREAM.INFO`.
+        """Return the stream's `STREAM.INFO`.
 
         Raises:
             PipelineError: it does not exist, is another one than before, or the server is away.
@@ -259,7 +259,7 @@ class Rounds:
                 return await ask(*args)
             except ApiError as error:
                 if error.err_code == STREAM_NOT_FOUND:
-                    await state_of(self._connection, self._stream)  # which says so
+                    await state_of(self._connection, self._stream)  # which raises the error
                 if not error.passing or error.err_code == NOT_ENABLED:
                     raise
                 now = asyncio.get_running_loop().time()
@@ -271,7 +271,7 @@ class Rounds:
     # -- a round -----------------------------------------------------------------------------------------------------
 
     async def _round(self, info: Json | None = None) -> Standing:
-        """Ask the stream what it holds, and send the rest."""
+        """Read which messages the stream has, and send the others."""
         standing = await self._open(info or await self.info())
         self._idle = True
         await self._sender.look(standing, tuple(self._in_flight))
@@ -283,7 +283,7 @@ class Rounds:
         return standing
 
     async def _open(self, info: Json) -> Standing:
-        """A publisher that is ready."""
+        """Return an open publisher."""
         target = Target.of(info, self._connection.server_version)
         await self._close_round()
         life = self._life = RoundLife(self._interrupted, self._failed)
@@ -349,7 +349,6 @@ class Rounds:
                 await LEADER_AWAY.pause()
 
     def _keep(self, messages: list[RowBundle]) -> None:
-        """Replace the messages in flight."""
         self._in_flight = deque(each for each in messages if each)
 
     async def _connected(self) -> None:
@@ -361,10 +360,10 @@ class Rounds:
                 f"the connection to {self._servers} was lost and is not back after {self.patience:g} s"
             ) from None
 
-    # -- what the publisher and the clock report ---------------------------------------------------------------------
+    # -- reports of the publisher and the clock ----------------------------------------------------------------------
 
     def stored(self) -> None:
-        """Nothing to do: what is stored is read from the publisher; see `PublisherOwner`."""
+        """Do nothing, because stored messages are read from the publisher; see `PublisherOwner`."""
 
     async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
         """Let the sender decide; see `PublisherOwner`."""

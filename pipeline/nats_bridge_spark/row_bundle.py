@@ -22,7 +22,7 @@ class RowBundle:
     """Messages, a `nats_bridge.kinds.copying.writing.bundle.Bundle`.
 
     Attributes:
-        names: numbers by which the rows are known, ascending: in a partition from 1, or a history's sequences.
+        names: ascending numbers that identify the rows: in a partition from 1, or a history's sequences.
         subjects: as `pa.BinaryArray`.
         blocks: the header blocks, in the same form; empty for none.
         payloads: in the same form.
@@ -49,14 +49,14 @@ class RowBundle:
 
     @property
     def longest(self) -> int:
-        """The largest of these; 0 where there is no message."""
+        """The largest of these; 0 without messages."""
         return pc.max(self.totals).as_py() or 0
 
     def written(self, replies: bytes | list[bytes]) -> bytes:
-        """The protocol's operations, in order.
+        """Return the protocol's operations, in order.
 
         Args:
-            replies: the reply subject of all messages, or that of each; empty for none.
+            replies: the reply subject of all messages, or one for each; empty for none.
         """
         messages = self._joined(replies)
         _, offsets, values = messages.buffers()
@@ -64,7 +64,7 @@ class RowBundle:
         return bytes(memoryview(values)[:end])
 
     def operations(self, start: int, stop: int) -> list[Operation]:
-        """The operations of a slice, one by one, without reply subjects."""
+        """Return the operations of a slice, one by one, without reply subjects."""
         part = self.between(start, stop)
         written: list[bytes] = part._joined(b"").to_pylist()
         return [(b"%d" % name, data) for name, data in zip(part.names, written, strict=True)]
@@ -78,14 +78,14 @@ class RowBundle:
         return RowBundle(names, self.subjects.take(at), self.blocks.take(at), self.payloads.take(at))
 
     def behind(self, name: int) -> RowBundle:
-        """The rows that follow a name."""
+        """Return the rows that follow a name."""
         return self.between(bisect_right(self.names, name), len(self))
 
     def spread(self, names: range, other: tuple[bytes, bytes, bytes]) -> RowBundle:
-        """The rows among others, which are all alike, so that there is one for each name.
+        """Return the rows among others, which are all alike, so that there is one for each name.
 
         Args:
-            names: all names, those of the rows included.
+            names: all names, including those of the rows.
             other: the subject, the header block and the payload of each of the others.
         """
         places = np.full(len(names), len(self))
@@ -97,7 +97,7 @@ class RowBundle:
         return RowBundle(names, *taken)
 
     def between(self, start: int, stop: int) -> RowBundle:
-        """The rows at these places, without the last one."""
+        """Return the rows at these places, without the last one."""
         parts = (part.slice(start, stop - start) for part in (self.subjects, self.blocks, self.payloads))
         return RowBundle(self.names[start:stop], *parts)
 
@@ -120,23 +120,23 @@ class RowBundle:
 
 
 def constant(text: bytes) -> pa.Scalar:
-    """The same text for every row."""
+    """Return the same text for every row."""
     return pa.scalar(text, pa.binary())
 
 
 def joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
-    """The bytes of each row, one part after the other."""
+    """Return the bytes of each row, one part after the other."""
     return pc.binary_join_element_wise(*parts, constant(b""))
 
 
 def first_with(value: bytes, column: pa.Array) -> int:
-    """The place of the first row with a value; there is one."""
+    """Return the place of the first row with a value, which must exist."""
     found: int = pc.index(column, constant(value)).as_py()
     return found
 
 
 def rows_together(batch: pa.RecordBatch, most: int) -> int:
-    """How many rows of a batch, which is not empty, become messages together: so many at most, fewer large ones."""
+    """Return how many rows of a non-empty batch are published together: at most `most`, and fewer large ones."""
     each: int = max(batch.nbytes // batch.num_rows, 1)
     return max(min(most, _TOGETHER // each), 1)
 

@@ -1,7 +1,7 @@
 """Makes the Spark session of a job: checks its needs, starts it, and cleans up.
 
-`spark_session` is for programs and notebooks; `job_session` is for commands, which also want quiet and short errors.
-Under `spark-submit` (Spark has started us, and said where) its settings stand, and nothing is set but what is missing.
+`spark_session` is for programs and notebooks; `job_session` is for commands, which also need quiet and short errors.
+Under `spark-submit` (which started this process) its settings apply, and only missing ones are set.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ _INSTALL: Final = "pip install nats-bridge-spark"
 _DEFAULTS: Final = {
     "spark.ui.enabled": "false",
 }
-# Spark's shells, which is what it takes a Python program for, set this themselves where nothing is said.
+# Spark treats a Python program like its shells, which set this themselves by default.
 _FROM_THE_START: Final = {"spark.ui.showConsoleProgress": "false"}
 _ON_THIS_MACHINE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _PATIENCE: Final = 30.0
-"""Seconds in which Java must end after its work is over; then it is killed."""
+"""Seconds for Java to end after its work; then it is killed."""
 
 
 def spark_session(name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The session of the process, with the data source `jetstream` known to it; a new one where there is none.
+    """Return the session of the process, with the data source `jetstream` registered; a new one if there is none.
 
-    A local master is reached on loopback only, and shows no web page, unless settings say otherwise.
+    A local master is reached on loopback only, and has no web page, unless settings say otherwise.
 
     Args:
         name: the application's name.
-        master: where to run; None for what `spark-submit`, `spark-defaults.conf` or `MASTER` says, else this machine
-            (`local[*]`).
-        settings: Spark settings by name, such as `spark.driver.memory`; of an existing session they can
-            change only what Spark lets change.
+        master: where to run; None for the value of `spark-submit`, `spark-defaults.conf` or `MASTER`, or else this
+            machine (`local[*]`).
+        settings: Spark settings by name, such as `spark.driver.memory`; in an existing session they can only change
+            what Spark allows.
 
     Raises:
-        SparkMissingError: PySpark, pyarrow or Java is not there, or cannot be used.
+        SparkMissingError: PySpark, pyarrow or Java is missing, or cannot be used.
     """
     return _session(name, master, dict(settings or {}), None)
 
@@ -61,17 +61,17 @@ def spark_session(name: str, *, master: str | None = None, settings: Mapping[str
 def job_session(
     name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None, quiet: bool = True
 ) -> Iterator[SparkSession]:
-    """The session of one command, as `spark_session` makes it; nothing of it runs on afterwards.
+    """Provide the session of one command, as from `spark_session`. Nothing of it runs on afterwards.
 
-    Unless `quiet`, a line on stderr says that Spark starts, which takes seconds in which there is no progress.
+    Unless `quiet`, a line on stderr reports that Spark starts, which takes some seconds without progress.
 
-    An existing session is used, and left as it is. The sidecar's modules log nothing. Java's own words
-    (warnings, stack traces) go to a file, which is named when the job fails and removed when it does not; under
-    `spark-submit` they go where Spark's logging sends them.
+    An existing session is used and kept. The sidecar's modules log nothing. Java's own output (warnings, stack traces)
+    goes to a file, which is named if the job fails and removed otherwise; under `spark-submit` it goes where Spark's
+    logging sends it.
 
     Raises:
-        SparkMissingError: PySpark, pyarrow or Java is not there, or cannot be used.
-        PipelineError: whatever went wrong inside of the block, in one or two lines (`failures.failure`).
+        SparkMissingError: PySpark, pyarrow or Java is missing, or cannot be used.
+        PipelineError: any error inside the block, in one or two lines (`failures.failure`).
         JobStoppedError: SIGINT or SIGTERM came.
     """
     place = Path(tempfile.mkdtemp(prefix="nats-bridge-spark-"))
@@ -87,13 +87,13 @@ def job_session(
     try:
         with log.open("wb") as stream, listening(stopped) as again, quiet_logs():
             spark = _session(name, master, dict(settings or {}), stream)
-            again()  # Spark has put a handler of its own in place of ours
+            again()  # Spark has replaced the signal handler
             yield spark
     except JobStoppedError:
         raise
     except Exception as error:
         short = failure(name, error)
-        # What we say ourselves needs no log of Spark's to be understood.
+        # This package's own errors can be understood without Spark's log.
         if short is error:
             raise
         if isinstance(short, JobFailedError) and log.stat().st_size:
@@ -108,10 +108,10 @@ def job_session(
 
 
 def require_libraries() -> None:
-    """Check that what the jobs import is installed, before one of them imports it.
+    """Check that the packages of the jobs are installed, before a job imports them.
 
     Raises:
-        SparkMissingError: PySpark or pyarrow is not there.
+        SparkMissingError: PySpark or pyarrow is missing.
     """
     try:
         import pyarrow  # noqa: F401
@@ -130,12 +130,12 @@ def _session(name: str, master: str | None, settings: dict[str, str], log: IO[by
     if master:
         settings["spark.master"] = master
     if "spark.pyspark.python" not in settings:
-        # Workers would take whatever `python3` is on the path, which may lack pyarrow and us.
+        # Otherwise workers would use any `python3` on the path, which may lack pyarrow and this package.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if not _is_there():
         if SparkContext._gateway is None:
             SparkContext._ensure_initialized(gateway=_started_java(settings, log))
-        # What spark-submit, spark-defaults.conf and the environment say is known now.
+        # The settings of spark-submit, spark-defaults.conf and the environment are known now.
         conf = SparkConf()
         for key, value in settings.items():
             conf.set(key, value)
@@ -157,12 +157,12 @@ def _session(name: str, master: str | None, settings: dict[str, str], log: IO[by
 
 
 def is_submitted() -> bool:
-    """Whether Spark started this process (`spark-submit`), not the reverse."""
+    """Return whether Spark started this process (`spark-submit`), not the reverse."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _started_java(settings: dict[str, str], log: IO[bytes] | None) -> Any:
-    """A JVM with Spark, or the one that has started us."""
+    """Return a JVM with Spark, or the one that has started this process."""
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
@@ -178,13 +178,13 @@ def _started_java(settings: dict[str, str], log: IO[bytes] | None) -> Any:
     try:
         return launch(conf, {} if log is None else {"stdout": log, "stderr": log})
     except PySparkRuntimeError:
-        # Without a log Java has said it on stderr, where everybody can read it.
+        # Without a log, Java has written it to stderr, where everybody can read it.
         said = "" if log is None else Path(log.name).read_text("utf-8", "replace")
         raise SparkMissingError(meaning_of_start(said)) from None
 
 
 def _is_there() -> bool:
-    """Whether this process has a session, in whatever thread."""
+    """Return whether this process has a session, in any thread."""
     try:
         from pyspark import SparkContext
     except ImportError:
@@ -193,7 +193,7 @@ def _is_there() -> bool:
 
 
 def _end() -> None:
-    """End the session, and the JVM if it is ours."""
+    """End the session, and the JVM if this process started it."""
     try:
         from pyspark import SparkContext
         from pyspark.sql import SparkSession

@@ -16,10 +16,10 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 def listening(on_stop: Callable[[signal.Signals, FrameType | None], None]) -> Iterator[Callable[[], None]]:
     """Call `on_stop`, in the main thread, for each SIGINT and SIGTERM that comes inside of the block.
 
-    It gets the signal, and what was running then.
+    It is called with the signal and the interrupted frame.
 
-    Gives a function that listens again, after something else has put handlers of its own in place. In another thread
-    than the main one, where no signals are handled, nothing is done.
+    Yields a function that installs the handlers again, after something else has replaced them. Outside the main thread,
+    which alone receives signals, it does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -42,7 +42,10 @@ def listening(on_stop: Callable[[signal.Signals, FrameType | None], None]) -> It
 
 
 def in_java(frame: FrameType | None) -> bool:
-    """Whether Python waits for an answer of Java's in this frame: an exception raised there would break the line."""
+    """Return whether Python waits for an answer of Java's in this frame.
+
+    An exception raised there would break the line.
+    """
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith("py4j."):
             return True

@@ -1,6 +1,6 @@
 """A transform applied to an Arrow array of subjects: by the engine's own function, once for each distinct subject.
 
-Histories hold the same subjects again and again, so few of an array's subjects are distinct.
+Histories repeat the same subjects, so few of an array's subjects are distinct.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Array: TypeAlias = Any
 
 
 def batch_function(transform: Transform) -> Callable[[Array], Array]:
-    """The function that transforms an array.
+    """Return the function that transforms an array.
 
-    It takes a string or binary array (large ones as well) and gives a binary array of the same length: null for null,
-    and null where the source does not match.
+    It takes a string or binary array (or a large one) and returns a binary array of the same length: null for null, and
+    null if the source does not match.
     """
 
     def transformed(subjects: Array) -> Array:

@@ -22,22 +22,21 @@ from nats_transforms.transform import Transform, compile_transform
 def transform_subject(
     column: Column | str, src: str | bytes, dest: str | bytes, *, dialect: str | Dialect = NEWEST
 ) -> Column:
-    """The destination subjects of a column of subjects.
+    """Return the destination subjects of a column of subjects.
 
-    Null becomes null, and so does a subject that `src` does not match (and every subject where `dest` is empty: from
-    2.10 on that is no transform). Bytes stay bytes: functions that cut may cut a character of UTF-8 in two, and the
-    result, a string to Spark, then holds those bytes; cast it to binary to see them. With `random(…)` the column is not
-    deterministic, and declared so to Spark.
+    Null becomes null, and so does a subject that `src` does not match (and every subject if `dest` is empty: from 2.10
+    on that means no transform). Bytes stay bytes: functions that cut may split a UTF-8 character, and the result, a
+    string to Spark, then contains those bytes; cast it to binary to see them. With `random(…)` the column is declared
+    non-deterministic to Spark.
 
     Args:
-        column: subjects, as strings, or as binary where they need not be UTF-8.
+        column: subjects, as strings, or as binary if they need not be UTF-8.
         src: the source, such as `orders.*.*`.
         dest: the destination, such as `{{partition(8,1)}}.orders.{{wildcard(1)}}.{{wildcard(2)}}`.
-        dialect: the server version whose behaviour is meant, such as `2.10`.
+        dialect: the server version to follow, such as `2.10`.
 
     Raises:
-        OptionError: a server of that version refuses the transform, with the server's words; or the version is
-            not known.
+        OptionError: a server of that version refuses the transform, with the server's words; or the version is unknown.
     """
     made: Column = subject_function(compiled(src, dest, dialect))(column)
     return made
@@ -55,7 +54,7 @@ def register_transform(
 
 
 def compiled(src: str | bytes, dest: str | bytes, version: str | Dialect) -> Transform:
-    """The compiled transform.
+    """Return the compiled transform.
 
     Raises:
         OptionError: the server would refuse it, or the version is not known.
@@ -73,7 +72,7 @@ def compiled(src: str | bytes, dest: str | bytes, version: str | Dialect) -> Tra
 
 
 def subject_function(transform: Transform) -> Any:
-    """The transform as a function of Spark's, from a column of strings or of binary to one of strings."""
+    """Return the transform as a function of Spark's, from a column of strings or of binary to one of strings."""
     if SparkContext._active_spark_context is not None:  # Spark Connect has none
         use_this_python(SparkContext._active_spark_context)
 
@@ -91,10 +90,10 @@ def subject_function(transform: Transform) -> Any:
 
 
 def answer_function(answer: Callable[[bytes], object], kind: str) -> Any:
-    """An answer about each subject as a function of Spark's, from a column of binary; it is asked once for each.
+    """Return an answer about subjects as a Spark function of a binary column, called once for each distinct subject.
 
     Args:
-        answer: gives bytes, or whether something holds; None for null.
+        answer: returns bytes or a boolean; None for null.
         kind: `binary` or `boolean`.
     """
     made = pa.bool_() if kind == "boolean" else pa.binary()
@@ -107,7 +106,7 @@ def answer_function(answer: Callable[[bytes], object], kind: str) -> Any:
 
 
 def _arrow_function(function: Callable[[Array], Array], kind: str) -> Any:
-    # What kind of function it is, Spark reads from its annotations, which it cannot resolve as text.
+    # Spark reads the kind of function from its annotations, which it cannot resolve as strings.
     function.__annotations__.update({"array": pa.Array, "return": pa.Array})
     return arrow_udf(function, kind)
 

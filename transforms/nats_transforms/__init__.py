@@ -1,8 +1,8 @@
 """The engine: subject transforms, republish and header blocks exactly as in nats-server.
 
-Pure functions over bytes, standard library only, no input or output. ``subject`` knows tokens and wildcards,
-``dialect`` what holds since which server version, ``transform`` compiles a source and a destination,
-``republish`` turns a stored message into the one the server would send, ``header_block`` edits raw headers.
+Pure functions over bytes, without I/O and with the standard library only. `subject` handles tokens and wildcards,
+`dialect` the differences between server versions, `transform` compiles a source and a destination, `republish` turns a
+stored message into the one that the server would send, `header_block` edits raw headers.
 """
 
 from nats_transforms.dialect import NEWEST, Dialect, dialect

@@ -1,12 +1,13 @@
 """The `Nats-Msg-Id` of a copy: names message and source, so that the target stores it once.
 
-A publisher's own id is left alone; it does the same service. Ours is only given to messages that have none, or that
-of an earlier copy: `bridge-<entry>-<sequence>-<time>`, where `<entry>` stands for what is selected from which stream
-(the first half) and when that stream was created (the second), and sequence and time are the message's in the source.
-The time is there because a server that lost the end of its store gives the same sequences again, to other messages.
+A publisher's own id is kept, because it serves the same purpose. The bridge only gives an id to messages that have
+none, or that of an earlier copy: `bridge-<entry>-<sequence>-<time>`. `<entry>` identifies the selected messages and the
+stream (first half) and the creation time of the stream (second half). Sequence and time are the message's in the
+source. The time is needed because a server that lost the end of its store uses the same sequences again for other
+messages.
 
-In a chain of copies each one's id takes the place of the one before: an id in a target then says of which of *its*
-source's messages a copy was made, and never looks like that of another stream.
+In a chain of copies, each id replaces the previous one. So an id in a target shows which message of *its* source was
+copied, and never looks like the id of another stream.
 
 Targets keep these ids for as long as their messages: another form would copy everything again.
 """
@@ -22,13 +23,13 @@ from nats_transforms import header_block
 from nats_transforms.sourcing import Sourcing
 
 HEADER: Final = b"Nats-Msg-Id"
-"""The header that holds the id."""
+"""The header with the id."""
 
 LINE_START: Final = HEADER + b": bridge-"
-"""How the header line of every copy's id begins; a publisher's may begin like it."""
+"""The start of the header line of every copy's id; a publisher's may begin like it."""
 
 IN_BLOCK: Final = b"\n" + LINE_START
-"""`LINE_START` as it is searched in a header block, behind the line before."""
+"""`LINE_START` as searched in a header block, after the previous line."""
 
 _LINE: Final = LINE_START + b"%b-%b-%b"
 _VALUE_AT: Final = len(HEADER) + 2
@@ -41,7 +42,7 @@ class CopyId:
     """The contents of a copy's id.
 
     Attributes:
-        entry: the entry's key, twelve hexadecimal digits; see `entry_key`.
+        entry: the key of the entry, twelve hexadecimal digits; see `entry_key`.
         sequence: the message's sequence in the source.
         time_ns: its time stamp there, in nanoseconds since 1970.
     """
@@ -55,12 +56,12 @@ class CopyId:
         return (_LINE % (self.entry, b"%d" % self.sequence, b"%d" % self.time_ns))[_VALUE_AT:]
 
     def is_of(self, key: bytes) -> bool:
-        """Whether it is of the entry with this key, with the present source or an earlier one of that name."""
+        """Return whether it is of the entry with this key, with the present source or an earlier one of that name."""
         return self.entry[:_HALF] == key[:_HALF]
 
     @classmethod
     def parse(cls, value: bytes | None) -> CopyId | None:
-        """Read a header value; None if it is not a copy's id."""
+        """Read a header value. Return None if it is not a copy's id."""
         shape = _SHAPE.fullmatch(HEADER + b": " + value) if value else None
         return cls(shape["entry"], int(shape["sequence"]), int(shape["time"])) if shape else None
 
@@ -83,7 +84,7 @@ def line_pattern(entry: bytes | None = None) -> bytes:
 
 
 def without_copy_id(block: bytes) -> bytes:
-    """Return a header block without the id that an earlier copy of a chain was given; a publisher's stays."""
+    """Return a header block without the id of an earlier copy in a chain. A publisher's id stays."""
     if IN_BLOCK in block and CopyId.parse(header_block.read(block, HEADER)) is not None:
         return header_block.remove(block, HEADER)
     return block

@@ -1,9 +1,9 @@
 """Parses a transform's destination into tokens, with the server's checks and error texts.
 
-Theory of operation: a destination is cut at its dots first, so no argument of a function can hold a dot.
-Each token is then classified as a whole, never in parts: a literal, a ``$n`` wildcard, or a function in
-double braces. The server searches the braces for each known function in a fixed order and without anchors,
-which is why ``{{x{{wildcard(1)}}`` is a wildcard. The patterns below describe the same language.
+Theory of operation. A destination is first cut at its dots, so no argument of a function can contain a dot. Each token
+is then classified as a whole: a literal, a `$n` wildcard, or a function in double braces. The server searches the
+braces for each known function in a fixed order and without anchors, so `{{x{{wildcard(1)}}` is a wildcard. The patterns
+below describe the same language.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ CUTTING = frozenset(
 class DestinationPart:
     """One token of a destination; in a compiled transform, bound to its source.
 
-    ``indexes`` are the wildcard numbers as written (0 and negative ones included), ``number`` the length, position,
-    limit or modulus already reduced to 32 bits as the server keeps it, ``delimiter`` that of split. ``positions``,
-    where it is bound, are positions (from 0) in the *subject* of the tokens it is computed from, in the order of the
-    arguments; for ``>`` the position from which the subject is copied.
+    `indexes` are the wildcard numbers as written (including 0 and negative ones), `number` is the length, position,
+    limit or modulus, already reduced to 32 bits as in the server, and `delimiter` is that of split. In a bound token,
+    `positions` are positions (from 0) in the *subject* of the tokens it is computed from, in the order of the
+    arguments; for `>`, the position from which the subject is copied.
     """
 
     text: bytes
@@ -70,7 +70,7 @@ class DestinationPart:
 
     @property
     def shape(self) -> bytes:
-        """A literal token as it is, ``*`` for any one token, ``>`` for one or more, also in the middle."""
+        """A literal token unchanged, `*` for any one token, or `>` for one or more, also in the middle."""
         if self.kind is Kind.LITERAL:
             return self.text
         return REST if self.kind is Kind.REST or self.kind in CUTTING else ANY
@@ -80,7 +80,7 @@ def parse_token(text: bytes, dialect: Dialect) -> DestinationPart:
     """Classify one token of a destination.
 
     Raises:
-        TransformError: a function that the dialect does not know, or wrong arguments, in the server's words.
+        TransformError: a function that the dialect does not support, or wrong arguments, in the server's words.
     """
     if len(text) > 1 and text.startswith(b"$"):
         number = _integer(text[1:])
@@ -100,12 +100,12 @@ def parse_token(text: bytes, dialect: Dialect) -> DestinationPart:
 def check_mapping_destination(destination: bytes, dialect: Dialect) -> None:
     """Check a mapping destination as the server does before it builds the transform.
 
-    Account mappings (all versions), ``sources[].subject_transforms`` (2.10) and all stream transforms except
-    republish (2.11 and newer) go through it. It checks names, not arguments, and refuses white space outside
-    functions and anything after ``>``.
+    Account mappings (all versions), `sources[].subject_transforms` (2.10) and all stream transforms except republish
+    (from 2.11 on) are checked with it. It checks names but not arguments, and refuses white space outside functions and
+    anything after `>`.
 
     Raises:
-        TransformError: with the server's reason, ``invalid mapping destination: …``.
+        TransformError: with the server's reason, `invalid mapping destination: …`.
     """
     if not destination and dialect.empty_destination_is_no_transform:
         return
@@ -124,12 +124,12 @@ def check_mapping_destination(destination: bytes, dialect: Dialect) -> None:
 
 
 def index_out_of_range(token: DestinationPart, index: int | None) -> TransformError:
-    """The error for a wildcard number above the number of ``*``; None where the source takes no numbers."""
+    """Return the error for a wildcard number above the number of `*`; None if the source takes no numbers."""
     return _error("index_out_of_range", token.text, "" if index is None else f": [{index}]")
 
 
 def unused_wildcards(destination: bytes) -> TransformError:
-    """The error for a destination that does not use all wildcards of its source."""
+    """Return the error for a destination that does not use all wildcards of its source."""
     return _error("unused_wildcards", destination)
 
 
@@ -163,7 +163,7 @@ def _bad_mapping(token: bytes | None, dialect: Dialect) -> TransformError:
 
 
 def _integer(text: bytes) -> int | None:
-    """A decimal number with optional sign in 64 bits, as the server reads one; None for anything else."""
+    """Parse a decimal number with an optional sign in 64 bits, like the server. Return None for anything else."""
     if _DECIMAL.fullmatch(text) is None or len(text.lstrip(b"+-").lstrip(b"0")) > 19:
         return None
     number = int(text)
@@ -265,8 +265,8 @@ _FUNCTIONS: tuple[tuple[Kind, re.Pattern[bytes], Callable[[Dialect], bool], _Par
 )
 
 
-# Names of accounts as hashes. A server resolves them where an account's mappings, imports and permissions are
-# configured; in a stream there is no value for them.
+# Names of accounts as hashes. A server resolves them in mappings, imports and permissions of an account; in a stream
+# they have no value.
 _ACCOUNT_FUNCTIONS = tuple(
     _name(*words, joint="-")
     for words in (("account", "hash", "import"), ("account", "hash", "leaf", "remote"), ("account", "hash"))

@@ -1,9 +1,9 @@
 """Dialects: the server version of each behaviour.
 
-Theory of operation: the flags of ``Dialect`` name every behaviour that changed between nats-server 2.9 and 2.15, each
-with the patch of each minor line that introduced it (some changes were back-ported to older lines). A ``Dialect`` is a
-frozen record of these flags, evaluated for one full version. Nothing else compares versions, in any of the four
-distributions; code asks ``dialect.partition_of_subject`` and does not know where the answer came from.
+Theory of operation. The flags of `Dialect` name every behaviour that changed between nats-server 2.9 and 2.15, each
+with the patch of each minor line that introduced it (some changes were back-ported to older lines). A `Dialect` is a
+frozen record of these flags for one full version. Nothing else in the four distributions compares versions. Code reads
+`dialect.partition_of_subject` and does not depend on the versions behind it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from nats_transforms.tested_versions import NEWEST_PATCHES, Version
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """When a behaviour holds: from ``since`` on, up to but not including ``until``.
+    """The versions of a behaviour: from `since` on, up to but not including `until`.
 
-    Each of the two lists the first version *per minor line* that has the change. A line that is not listed
-    has it when a listed line is older, and does not have it when all listed lines are newer.
+    Each of the two lists the first version *per minor line* that has the change. An unlisted line has it if an older
+    line is listed, and does not have it if all listed lines are newer.
     """
 
     since: tuple[Version, ...]
     until: tuple[Version, ...] = ()
 
     def holds(self, version: Version) -> bool:
-        """Whether the behaviour is that of ``version``."""
+        """Return whether `version` has the behaviour."""
         return _reached(self.since, version) and not _reached(self.until, version)
 
 
@@ -39,13 +39,13 @@ def _reached(firsts: tuple[Version, ...], version: Version) -> bool:
     for first in firsts:
         if first[:2] == version[:2]:
             return version >= first
-    # A back-port must not leak into a line that is younger than it but older than the line it came from:
-    # such a line would be listed. So an unlisted line is decided by the oldest listed one.
+    # A back-port does not apply to a younger line that is older than the line it came from; such a line would be
+    # listed. So the oldest listed line decides for an unlisted one.
     return any(first[:2] < version[:2] for first in firsts)
 
 
 def _since(*firsts: Version, until: tuple[Version, ...] = ()) -> Any:
-    """A flag of `Dialect` that holds since these versions, one for each minor line; see `Feature`."""
+    """Define a flag of `Dialect` that is true from these versions on, one for each minor line; see `Feature`."""
     return field(metadata={_FEATURE: Feature(firsts, until)})
 
 
@@ -75,7 +75,7 @@ class Dialect:
     partition_zero_is_safe: bool = _since((2, 12, 0))
     # A source without wildcards: the destination is not parsed and is used verbatim, braces included.
     literal_source_copies_destination: bool = _since((2, 9, 0), until=((2, 10, 0),))
-    # A source with `>` but no `*` takes no function at all, not even with index 0.
+    # A source with `>` but no `*` allows no function at all, not even with index 0.
     rest_source_refuses_functions: bool = _since((2, 10, 0), until=((2, 12, 0),))
     # An empty destination means that there is no transform; before, it is an error.
     empty_destination_is_no_transform: bool = _since((2, 10, 0))
@@ -95,8 +95,8 @@ class Dialect:
     # --- republish
     # Nats-Time-Stamp among the headers of republished messages.
     republish_time_stamp: bool = _since((2, 10, 0))
-    # After the deletion of a subject's last message, Nats-Last-Sequence names the newest that is left; before, a file
-    # store writes 0.
+    # After the deletion of a subject's last message, Nats-Last-Sequence is the newest one left; before, a file store
+    # writes 0.
     last_sequence_survives_deletions: bool = _since((2, 12, 5))
     # A result that no client could publish is not sent.
     republish_suppresses_invalid_subject: bool = _since((2, 12, 9), (2, 14, 1))
@@ -134,33 +134,32 @@ class Dialect:
     source_search_follows_filter: bool = _since((2, 11, 12), (2, 12, 3), (2, 14, 0))
     # Every entry of a source copies; before, only the first one that names it.
     every_entry_of_a_source_copies: bool = _since((2, 10, 0))
-    # A start after the source's end is waited for; before, it is the next new message, whatever its sequence.
+    # A start after the source's end is waited for; before, copying starts with the next new message of any sequence.
     source_start_waits_for_its_sequence: bool = _since((2, 15, 0))
     # A copy with Nats-Rollup is stored in a stream that does not allow rollups; before, copying stops at it.
     sourcing_takes_refused_rollups: bool = _since((2, 14, 0))
-    # Of a copy whose Nats-Msg-Id the target knows, only itself is left out; before, it and all that follows wait until
-    # the duplicate_window has passed.
+    # A copy whose Nats-Msg-Id is already in the target is skipped; before, it and all later ones wait until the
+    # duplicate_window has passed.
     copies_skip_duplicates: bool = _since((2, 12, 6), (2, 14, 0))
-    # A mirror stores a copy whose Nats-Msg-Id it knows.
+    # A mirror stores a copy whose Nats-Msg-Id it already has.
     mirrors_take_duplicates: bool = _since((2, 12, 8), (2, 14, 0))
     # --- messages that are stored
     # Text after `NATS/1.0` in the first line is cut, and every Nats-Request-Info removed; before, only the first one.
     status_is_cut: bool = _since((2, 11, 15), (2, 12, 6), (2, 14, 0))
     # Nats-Request-Info is found after a longer name that contains it; before, nothing is.
     request_info_is_found_after_longer_names: bool = _since((2, 11, 11), (2, 12, 2), (2, 14, 0))
-    # What comes while more than 10,000 messages wait for a stream is refused; later, while more than 100,000 or 128 MiB
-    # wait.
+    # Messages are refused while more than 10,000 wait for a stream; later, while more than 100,000 or 128 MiB wait.
     stream_queue_is_short: bool = _since((2, 11, 0), until=((2, 12, 0),))
     # --- consumers
     # A consumer may have several filters; before, one.
     consumers_take_several_filters: bool = _since((2, 10, 0))
     # A filter need not lie within a subject of the stream; before, such a consumer is refused.
     consumer_filter_may_miss_subjects: bool = _since((2, 10, 0))
-    # Reply subjects of deliveries name a stream with `%` as it is; before, the server fills in its numbers there.
+    # Reply subjects of deliveries contain a stream name with `%` unchanged; before, the server expands the `%`.
     reply_subjects_keep_percent: bool = _since((2, 9, 16))
     # Consumers of a stream with `%` in its name take acknowledgements; before, these have no effect.
     percent_streams_take_acknowledgements: bool = _since((2, 12, 12), (2, 14, 3))
-    # A request can create a consumer only if there is none of the name (`action`); before, it changes the other one.
+    # A request can create a consumer only if the name is unused (`action`); before, it changes the other consumer.
     knows_consumer_actions: bool = _since((2, 10, 0))
     # --- stream configuration
     # Members that 2.10 added to the configuration; older servers ignore or refuse them.
@@ -185,7 +184,7 @@ class Dialect:
     empty_placement_is_dropped: bool = _since((2, 11, 10), (2, 12, 0))
     # subject_delete_marker_ttl turns on allow_msg_ttl and allow_rollup_hdrs; before, it needs allow_msg_ttl.
     delete_markers_turn_on_what_they_need: bool = _since((2, 11, 2))
-    # Streams with schedules may neither be counters nor discard what is new.
+    # Streams with schedules may neither be counters nor discard new messages.
     schedules_exclude_counters_and_discard_new: bool = _since((2, 12, 10), (2, 14, 2))
     # Streams with sources get no default duplicate_window.
     sources_drop_duplicate_window: bool = _since((2, 14, 0))
@@ -195,7 +194,7 @@ class Dialect:
     api_subjects_need_no_ack_when_overlapping: bool = _since((2, 11, 2))
     # Each subject is compared with those after it before the next one is checked.
     subject_overlap_is_checked_per_subject: bool = _since((2, 12, 5))
-    # All transforms except republish pass the check of mappings, with error codes of their own.
+    # All transforms except republish pass the check of mappings, with separate error codes.
     stream_transforms_are_mappings: bool = _since((2, 11, 0))
     # The destinations of sources pass the check of mapping destinations.
     source_transforms_are_mappings: bool = _since((2, 10, 0))
@@ -227,7 +226,7 @@ class Dialect:
 
     @property
     def name(self) -> str:
-        """The full version as text, such as ``2.10.27``."""
+        """The full version as a string, such as `2.10.27`."""
         return ".".join(map(str, self.version))
 
     def __str__(self) -> str:
@@ -237,7 +236,7 @@ class Dialect:
 FEATURES: Mapping[str, Feature] = MappingProxyType(
     {flag.name: flag.metadata[_FEATURE] for flag in fields(Dialect) if _FEATURE in flag.metadata}
 )
-"""When each flag of `Dialect` holds, by its name."""
+"""The versions of each flag of `Dialect`, by its name."""
 
 _VERSION = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6})(?:[-+][0-9A-Za-z.+-]+)?)?", re.ASCII)
 
@@ -246,8 +245,8 @@ _VERSION = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6})(?:[-+][0-9A-Za-z.+-
 def dialect(text: str) -> Dialect:
     """Return the dialect of a server version.
 
-    ``text`` is a minor line (``2.10``, its newest known patch) or a full version (``2.10.27``, also
-    ``v2.10.27`` and previews such as ``2.12.0-RC.1``, which count as their release).
+    `text` is a minor line (`2.10`, its newest known patch) or a full version (`2.10.27`, also `v2.10.27` and previews
+    such as `2.12.0-RC.1`, which count as their release).
 
     Raises:
         UnknownDialectError: not a version, or of a minor line that was never tested.
@@ -266,11 +265,11 @@ def dialect(text: str) -> Dialect:
 NEWEST = dialect(".".join(map(str, max(NEWEST_PATCHES))))
 
 FIRST_WITH_TRANSFORMS = dialect("2.10.0")
-"""The oldest dialect whose servers transform the subjects of what streams copy and take in."""
+"""The oldest dialect whose servers transform subjects of copies and published messages."""
 
 
 def server_dialect(version: str) -> Dialect:
-    """The dialect of a server that is there, by its version; ``NEWEST`` for a server of a line that is not known."""
+    """Return the dialect of a running server by its version; `NEWEST` for an unknown line."""
     try:
         return dialect(version)
     except UnknownDialectError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class EngineError(Exception):
-    """Base of everything the package raises; ``code`` names the kind of error and never changes."""
+    """Base of all errors of this package. `code` names the kind of error and never changes."""
 
     code: str
 
@@ -14,7 +14,7 @@ class EngineError(Exception):
 
 
 class UnknownDialectError(EngineError):
-    """A server version that the table of dialects does not know."""
+    """A server version that is not in the table of dialects."""
 
     def __init__(self, message: str) -> None:
         super().__init__("unknown_dialect", message)
@@ -23,10 +23,9 @@ class UnknownDialectError(EngineError):
 class TransformError(EngineError):
     """A source and a destination that the server would refuse, or a transform that cannot be reversed.
 
-    ``code`` is one of ``invalid_subject``, ``invalid_transform``, ``index_out_of_range``,
-    ``unknown_function``, ``not_enough_arguments``, ``too_many_arguments``, ``invalid_argument``,
-    ``unused_wildcards`` and ``not_reversible``; ``reason`` is the server's own text (for ``not_reversible``,
-    which no server returns, ours).
+    `code` is one of `invalid_subject`, `invalid_transform`, `index_out_of_range`, `unknown_function`,
+    `not_enough_arguments`, `too_many_arguments`, `invalid_argument`, `unused_wildcards` and `not_reversible`. `reason`
+    is the server's own text (except for `not_reversible`, which no server returns).
     """
 
     reason: str
@@ -42,7 +41,7 @@ class TransformError(EngineError):
 class StreamConfigError(EngineError):
     """A stream configuration that the server would refuse, with the server's own answer.
 
-    ``http_code`` and ``err_code`` are the numbers of the JetStream API error, ``description`` its text.
+    `http_code` and `err_code` are the numbers of the JetStream API error, `description` its text.
     """
 
     http_code: int
@@ -56,7 +55,7 @@ class StreamConfigError(EngineError):
         self.description = description
 
     def as_dict(self) -> dict[str, int | str]:
-        """The ``error`` member of the server's answer."""
+        """Return the `error` member of the server's answer."""
         return {"code": self.http_code, "err_code": self.err_code, "description": self.description}
 
     def __reduce__(self) -> tuple[type[StreamConfigError], tuple[int, int, str]]:

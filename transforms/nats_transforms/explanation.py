@@ -18,8 +18,8 @@ from nats_transforms.subject import DOT, REST, UNMATCHABLE, is_wild, text_of, to
 class Input:
     """A token of the subject that went into a function.
 
-    ``wildcard`` is its number as written (None where a function takes the entire subject),
-    ``position`` the token's place in the subject from 1 (None in that case), ``value`` its bytes.
+    `wildcard` is its number as written (None if a function takes the entire subject), `position` the token's place in
+    the subject from 1 (None in that case), `value` its bytes.
     """
 
     wildcard: int | None
@@ -31,8 +31,8 @@ class Input:
 class TokenOrigin:
     """The computation of one token of the destination.
 
-    ``function`` is ``literal``, ``>`` or a function's name; ``arguments`` its other arguments by name
-    (``n``, ``delimiter``); for partition ``hash`` and ``modulus`` are the numbers that were divided.
+    `function` is `literal`, `>` or a function's name; `arguments` its other arguments by name (`n`, `delimiter`); for
+    partition, `hash` and `modulus` are the operands of the division.
     """
 
     token: bytes
@@ -48,9 +48,9 @@ class TokenOrigin:
 class SubjectMismatch:
     """The reason why a subject is not transformed.
 
-    ``code`` is ``no_transform``, ``empty_token``, ``wildcard_in_subject``, ``different``, ``too_short`` or
-    ``too_long``; ``position`` counts tokens from 1 (None for ``no_transform``); ``expected`` is the source's
-    token there, ``found`` the subject's, None where there is none.
+    `code` is `no_transform`, `empty_token`, `wildcard_in_subject`, `different`, `too_short` or `too_long`; `position`
+    counts tokens from 1 (None for `no_transform`); `expected` is the source's token there, `found` the subject's, or
+    None if it has none.
     """
 
     code: str
@@ -62,7 +62,7 @@ class SubjectMismatch:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The explanation for one subject: a ``result`` and its ``tokens``, or a ``mismatch``."""
+    """The explanation for one subject: a `result` and its `tokens`, or a `mismatch`."""
 
     source: bytes
     destination: bytes
@@ -72,7 +72,10 @@ class Explanation:
     mismatch: SubjectMismatch | None
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON; bytes that are not UTF-8 are escaped with backslashes, numbers of no partition left out."""
+        """Return plain data for JSON.
+
+        Bytes that are not UTF-8 are escaped with backslashes; unused numbers are left out.
+        """
         found: dict[str, object] = _plain(asdict(self))
         return found
 

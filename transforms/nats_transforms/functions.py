@@ -1,7 +1,7 @@
 """The mapping functions: from the bytes of a token (or of several, concatenated) to the bytes of the result.
 
-Positions and lengths count bytes. Cutting functions leave the token alone unless 0 < n < its length; the
-results of cutting hold dots, so one destination token may become several.
+Positions and lengths count bytes. Cutting functions leave the token unchanged unless 0 < n < its length. Their results
+contain dots, so one destination token may become several.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FNV_OFFSET = 2166136261
 _FNV_PRIME = 16777619
 _MASK = 2**32 - 1
 
-# One UTF-8 character, or one byte that is not part of any.
+# One UTF-8 character, or one byte that is not part of a character.
 _CHARACTER = re.compile(
     rb"[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]"
     rb"|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]"
@@ -28,7 +28,7 @@ _CHARACTER = re.compile(
 
 
 def fnv1a_32(key: bytes) -> int:
-    """The FNV-1a hash of ``key`` in 32 bits."""
+    """Return the FNV-1a hash of `key` in 32 bits."""
     value = _FNV_OFFSET
     for byte in key:
         value = (value ^ byte) * _FNV_PRIME & _MASK
@@ -36,12 +36,12 @@ def fnv1a_32(key: bytes) -> int:
 
 
 def modulus_of(part: DestinationPart) -> int:
-    """The modulus as partition uses it: the 32-bit number read without its sign."""
+    """Return the modulus as partition uses it: the 32-bit number read without its sign."""
     return part.number & _MASK
 
 
 def bind(part: DestinationPart) -> Callable[[bytes], bytes]:
-    """The function of ``part``; it takes the token (partition: the tokens concatenated)."""
+    """Return the function of `part`, which takes the token (for partition: the concatenated tokens)."""
     if part.kind is Kind.PARTITION:
         return _partition(modulus_of(part))
     if part.kind is Kind.SPLIT:
@@ -52,7 +52,7 @@ def bind(part: DestinationPart) -> Callable[[bytes], bytes]:
 
 
 def bind_random(part: DestinationPart) -> Callable[[], bytes]:
-    """The random function of ``part``: uniform from 0 up to, not including, its limit's absolute value."""
+    """Return the random function of `part`: uniform from 0 up to its limit's absolute value, exclusive."""
     limit = abs(part.number)
     if limit <= 1:
         return lambda: b"0"
@@ -65,7 +65,7 @@ def _unchanged(token: bytes) -> bytes:
 
 
 def _partition(modulus: int) -> Callable[[bytes], bytes]:
-    if modulus == 0:  # what 2.12 and newer answer; older servers end here
+    if modulus == 0:  # the result of 2.12 and newer; older servers crash here
         return lambda key: b"0"
 
     def partition(key: bytes) -> bytes:

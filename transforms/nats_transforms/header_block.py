@@ -1,10 +1,9 @@
 """Header blocks as raw bytes: append, read and remove lines with everything else left as it is.
 
-Theory of operation: a block is ``NATS/1.0``, perhaps a status, CRLF, lines ``Name: value`` each ended by
-CRLF, and an empty line; no headers is ``b""``. Clients may send something else and servers keep it, so
-nothing here parses a block as a whole: like the server, it searches a header as its name right after
-a line feed and right before a colon (names are case-sensitive; the first line is never a header), and it ends
-at the next CRLF.
+Theory of operation. A block is `NATS/1.0`, perhaps a status, CRLF, lines `Name: value` that each end with CRLF, and an
+empty line; no headers is `b""`. Clients may send other bytes and servers keep them, so nothing here parses a block as a
+whole. Like the server, it finds a header by its name directly after a line feed and directly before a colon (names are
+case-sensitive; the first line is never a header). The header ends at the next CRLF.
 """
 
 from __future__ import annotations
@@ -15,34 +14,35 @@ from functools import lru_cache
 
 START = b"NATS/1.0\r\n"
 TRACE = b"\nNats-Trace-Dest:"
-"""How a line begins that has a server trace a message; see `untraced`."""
+"""The start of a line that makes a server trace a message; see `untraced`."""
 
 _CRLF = b"\r\n"
-# The server takes a block that is no longer than an empty one for no headers, once it has removed something.
+# After a removal, the server treats a block that is no longer than an empty one as no headers.
 _EMPTY_LENGTH = len(START + _CRLF)
 _TRACED = re.compile(rb"(?<=\n)Nats-Trace-Dest:(?![ \t]*trace disabled[ \t]*\r\n).*?\r\n", re.DOTALL)
 
 
 def opened(block: bytes) -> bytes:
-    """The block ready for more lines: without its final empty line, or a first line where there is none.
+    """Return the block without its final empty line, ready for more lines; a first line if it has none.
 
-    It removes the last two bytes whatever they are, as the server does (2.9 to 2.15; 2.9 treats two bytes as no block).
+    Like the server, it removes the last two bytes without looking at them (2.9 to 2.15; 2.9 treats two bytes as no
+    block).
     """
     return block[:-2] if len(block) > 1 else START
 
 
 def append(block: bytes, lines: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The block with ``(name, value)`` lines added at its end, one space after each colon.
+    """Return the block with `(name, value)` lines added at its end, with one space after each colon.
 
-    Nothing is replaced: an existing name is there twice afterwards. Without lines the block is
-    returned as it is. A block of two bytes counts as none, as where servers append a source record (2.9 to 2.15).
+    Nothing is replaced, so an existing name then appears twice. Without lines the block is returned unchanged. A block
+    of two bytes counts as none, as when servers append a source record (2.9 to 2.15).
     """
     added = b"".join([b"%b: %b\r\n" % line for line in lines])
     return opened(block if len(block) > len(_CRLF) else b"") + added + _CRLF if added else block
 
 
 def read(block: bytes, name: bytes) -> bytes | None:
-    """The last value under exactly this name, without white space around it; None if there is no line.
+    """Return the last value of exactly this name, without white space around it; None without such a line.
 
     The last one is the server's: it appends after anything that the publisher sent under the same name.
     """
@@ -55,14 +55,14 @@ def read(block: bytes, name: bytes) -> bytes | None:
 
 
 def remove(block: bytes, name: bytes) -> bytes:
-    """The block without the lines of exactly this name; ``b""`` when no header is left."""
+    """Return the block without the lines of exactly this name; `b""` if no header is left."""
     return _without(block, _lines(re.escape(name) + b":")) if name in block else block
 
 
 def remove_first(block: bytes, name: bytes) -> bytes:
-    """The block without the first line of exactly this name; ``b""`` when no header is left.
+    """Return the block without the first line of exactly this name; `b""` if no header is left.
 
-    As servers up to 2.11: they stop searching where the name occurs earlier as a part of other text.
+    Like servers up to 2.11, it stops searching if the name occurs earlier as part of other text.
     """
     start = block.find(name)
     if start < 1 or block[start - 1 : start] != b"\n" or block[start + len(name) :][:1] != b":":
@@ -71,16 +71,16 @@ def remove_first(block: bytes, name: bytes) -> bytes:
 
 
 def remove_prefix(block: bytes, prefix: bytes) -> bytes:
-    """The block without the lines whose name starts with ``prefix``; ``b""`` when no header is left."""
+    """Return the block without the lines whose name starts with `prefix`; `b""` if no header is left."""
     return _without(block, _lines(re.escape(prefix))) if prefix in block else block
 
 
 def untraced(block: bytes) -> bytes:
-    """The block without lines that have a server report the message on a subject of its publisher's choice.
+    """Return the block without lines that have a server report the message on a subject of its publisher's choice.
 
-    A server reports with the permissions of the client that publishes the block: those of the bridge, where it
-    publishes what another client wrote. A server that has acted on it stores ``trace disabled`` instead, which
-    stays. One that does not know it (before 2.11), or that finds a status in the block (2.12 to 2.15), stores it.
+    A server sends trace reports with the permissions of the client that publishes the block, which is the bridge for
+    messages that another client wrote. A server that has acted on it stores `trace disabled` instead, which stays. A
+    server that does not support it (before 2.11), or that finds a status in the block (2.12 to 2.15), stores it.
     """
     return _without(block, _TRACED) if TRACE in block else block
 

@@ -1,9 +1,8 @@
 """Generates the function that applies one transform.
 
-Theory of operation: for a given pattern the number of tokens, the literals to compare and the tokens to pick
-are constants, so a specialised function of a few lines is several times faster than a loop over parts. Its
-text is put together from fixed phrases and integers only; every text that comes from the user is handed in
-as a value.
+Theory of operation. For a given pattern, the number of tokens, the literals to compare and the tokens to pick are
+constants, so a specialised function of a few lines is several times faster than a loop over parts. Its text consists of
+fixed phrases and integers only. Every user-defined string is passed in as a value.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ class _Writer:
 def compile_program(
     pattern: bytes, destination: bytes, parts: tuple[DestinationPart, ...], dialect: Dialect, *, without: bytes = b""
 ) -> Program:
-    """The function that gives the result for a subject.
+    """Return the function that gives the result for a subject.
 
-    It gives None where ``pattern`` does not match the subject, or where the result has one of the bytes ``without``.
+    It returns None if `pattern` does not match the subject, or if the result contains one of the bytes `without`.
     """
     writer = _Writer(dialect)
     if pattern == REST and destination == REST:
@@ -64,7 +63,7 @@ def compile_program(
         _match_exact(writer, source)
     if without:
         writer.lines.append(f"result = {_result(writer, parts)}")
-        # Deleting is the one byte-set search that bytes do at C speed.
+        # Deleting is the only search for a set of bytes that `bytes` does at C speed.
         writer.lines.append(f"if len(result.translate(None, {writer.value(without)})) != len(result): return None")
         writer.lines.append("return result")
     else:
@@ -137,7 +136,7 @@ def _result(writer: _Writer, parts: tuple[DestinationPart, ...]) -> str:
 
 
 def _piece(writer: _Writer, part: DestinationPart) -> bytes | str:
-    """A constant, or the expression that gives the bytes of a destination token."""
+    """Return a constant, or the expression that gives the bytes of a destination token."""
     if part.kind is Kind.LITERAL:
         return part.text
     if part.kind is Kind.REST:

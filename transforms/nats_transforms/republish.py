@@ -1,16 +1,15 @@
 """Republish: from a message as it is stored to the message that the server sends for it.
 
-Theory of operation: the destination comes from the rule's transform; the header block is the stored one with
-the server's lines appended (which lines, the dialect says); the payload is untouched or, with
-``headers_only``, empty. ``Nats-Request-Info`` needs no care: every server removes it before it stores
-a message, and what an old one leaves (2.9 to 2.11 remove only the first) is in both the stored and the republished
-block.
+Theory of operation. The destination comes from the rule's transform. The header block is the stored one with the
+server's lines appended (the dialect decides which). The payload is unchanged or, with `headers_only`, empty.
+`Nats-Request-Info` needs no handling: every server removes it before it stores a message, and lines that old servers
+leave (2.9 to 2.11 remove only the first) are in both the stored and the republished block.
 
-What the sidecar adds to that is ``exclude``, subjects that are left out before anything else, and ``where``, a
-condition on a header; ``destination`` knows the former only.
+The sidecar adds `exclude`, subjects that are left out first, and `where`, a condition on a header. `destination` only
+considers the former.
 
-The layout of the lines is in ``lines_form`` alone, as a format of bytes. ``block`` fills it in, and so does a hot loop,
-which keeps ``destination`` per subject (unless ``transform.is_random``) and has all values as digits already.
+Only `lines_form` defines the layout of the lines, as a bytes format. `block` fills it in. So does a hot loop, which
+caches `destination` by subject (unless `transform.is_random`) and already has all values as digits.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from nats_transforms.transform import Transform, compile_transform
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message as a stream holds it; ``header_block`` raw, ``time_ns`` in nanoseconds since 1970."""
+    """A stored message, with the raw `header_block` and `time_ns` in nanoseconds since 1970."""
 
     subject: bytes
     header_block: bytes
@@ -42,7 +41,7 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class Republished:
-    """What is published: raw bytes."""
+    """The message to publish, as raw bytes."""
 
     subject: bytes
     header_block: bytes
@@ -53,9 +52,9 @@ class Republished:
 class Refusal:
     """Why a matching message is not republished.
 
-    ``code`` is ``empty_token``, ``wildcard_token``, ``white_space`` or ``reserved``; ``destination`` the resulting
-    subject. ``native``: whether a server of the dialect withholds it as well. False is a known divergence: old
-    servers deliver white space, which no client can publish, and carry out what a reserved subject says.
+    `code` is `empty_token`, `wildcard_token`, `white_space` or `reserved`; `destination` is the resulting subject.
+    `native` tells whether a server of the dialect withholds it as well. False is a known divergence: old servers
+    deliver white space, which no client can publish, and act on reserved subjects.
     """
 
     code: str
@@ -80,9 +79,8 @@ _REASONS = {
 class Republish:
     """A compiled republish rule.
 
-    ``destination(subject)`` gives the subject to publish on, None where nothing is to be published; it is
-    cheap and, unless ``transform.is_random``, always the same for the same subject. ``form`` is the rule's
-    ``lines_form``.
+    `destination(subject)` returns the subject to publish on, or None to publish nothing. It is cheap and, unless
+    `transform.is_random`, always the same for the same subject. `form` is the rule's `lines_form`.
     """
 
     stream: bytes
@@ -95,9 +93,9 @@ class Republish:
     destination: Callable[[bytes], bytes | None] = field(repr=False, compare=False)
 
     def apply(self, message: StoredMessage, last_sequence: int) -> Republished | None:
-        """Return the message to publish for a stored one; None where the rule publishes nothing.
+        """Return the message to publish for a stored one; None if the rule publishes nothing.
 
-        ``last_sequence`` is that of the last message with the same subject before this one was stored, 0 for
+        `last_sequence` is the sequence of the last message with the same subject before this one was stored; 0 for
         none.
         """
         destination = self.destination(message.subject)
@@ -116,18 +114,21 @@ class Republish:
     def block(
         self, subject: bytes, stored: bytes, sequence: int, time_ns: int, last_sequence: int, payload_size: int
     ) -> bytes:
-        """The whole header block; ``payload_size`` in bytes is used with ``headers_only`` alone."""
+        """Return the whole header block. `payload_size` in bytes is only used with `headers_only`."""
         first = opened(stored) if len(stored) > 2 or self.dialect.republish_cuts_two_byte_block else START
         values = subject, b"%d" % sequence, rfc3339_nano(time_ns), b"%d" % last_sequence, b"%d" % payload_size
         return first + self.form % values
 
     def refusal(self, subject: bytes) -> Refusal | None:
-        """Why nothing is published for a selected subject; None where it is, or where the subject is not selected."""
+        """Return the reason why nothing is published for a selected subject.
+
+        None if it is published or not selected.
+        """
         result = self.transform.apply(subject)
         return None if result is None or left_out(subject, b"", self.exclude, None) else _refusal(result, self.dialect)
 
     def unselected(self, message: StoredMessage) -> Unselected | None:
-        """Why the rule does not select a message; None where it does."""
+        """Return the reason why the rule does not select a message; None if it does."""
         if self.transform.apply(message.subject) is None:
             return unmatched(message.subject, (self.transform.pattern,))
         return left_out(message.subject, message.header_block, self.exclude, self.where)
@@ -139,11 +140,11 @@ class Republish:
 def lines_form(
     stream: bytes, dialect: Dialect, *, headers_only: bool, time: bytes = b"%b", absent: bytes = b"%.0b"
 ) -> bytes:
-    """The lines that the server appends to a stored block, with the empty line behind them, as a format of bytes.
+    """Return the lines that the server appends to a stored block, with the empty line after them, as a bytes format.
 
-    It takes five values: subject, sequence, time stamp, last sequence, and size of the payload. ``absent`` stands for
-    each line that the dialect or the rule does not have: it takes the value and leaves nothing, or, with ``b""``, the
-    caller gives no value. ``time`` is the place of the time stamp, for a caller that has it in pieces.
+    It takes five values: subject, sequence, time stamp, last sequence, and size of the payload. `absent` stands for
+    each line that the dialect or the rule does not have: it takes the value and results in no bytes. With `b""`, the
+    caller passes no value. `time` is the placeholder of the time stamp, for a caller that has it in pieces.
     """
     stamp = b"Nats-Time-Stamp: " + time + b"\r\n" if dialect.republish_time_stamp else absent
     size = b"Nats-Msg-Size: %b\r\n" if headers_only else absent
@@ -168,10 +169,10 @@ def compile_republish(
     exclude: Sequence[bytes] = (),
     where: HeaderCondition | None = None,
 ) -> Republish:
-    """Compile the native ``republish`` object (``src``, ``dest``, ``headers_only``) of a stream.
+    """Compile the native `republish` object (`src`, `dest`, `headers_only`) of a stream.
 
-    A missing ``src`` is ``>``. A missing ``dest`` is refused by 2.9; from 2.10 on nothing is republished.
-    Checks that need the stream (cycles, overlap) are not made here.
+    A missing `src` is `>`. A missing `dest` is refused by 2.9; from 2.10 on nothing is republished. Checks that need
+    the stream (cycles, overlap) are made elsewhere.
 
     Raises:
         TransformError: source and destination do not make a transform.
@@ -196,8 +197,7 @@ def _assemble(
     return Republish(stream, headers_only, transform.dialect, transform, exclude, where, form, destination)
 
 
-# What separates the words of a protocol line. A form feed does not; only the newer servers' check counts it
-# in.
+# The separators of words in a protocol line. A form feed is not one; only the check of newer servers includes it.
 _SEPARATORS = b" \t\r\n"
 _KEEPS_TOKENS_WHOLE = frozenset((Kind.LITERAL, Kind.REST, Kind.WILDCARD, Kind.PARTITION, Kind.RANDOM))
 
@@ -247,7 +247,7 @@ def _refusal(result: bytes, dialect: Dialect) -> Refusal | None:
 
 
 def unpublishable(subject: bytes) -> str | None:
-    """Why the sidecar does not publish on this subject, as the code of a `Refusal`; None if it does."""
+    """Return the reason why the sidecar does not publish on a subject, as the code of a `Refusal`; None if it does."""
     if is_valid_publish(subject):
         return "reserved" if is_reserved(subject) else None
     parts = tokens(subject)

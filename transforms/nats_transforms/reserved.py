@@ -1,13 +1,12 @@
 """Subjects that are commands to a server: requests of JetStream's API, acknowledgements, internal replies.
 
-Theory of operation: the sidecar publishes the messages of other clients with its own permissions. If a message can
-choose the subject, its author can send commands with these permissions. So nothing that is computed from a message is
-ever published on a reserved subject. Servers hold to the same rule in republish, deliveries and snapshots since
-2.14.10 and 2.15.3. Before, a client that may publish to the source of a republish rule could lead it to
-``$JS.API.STREAM.DELETE.ORDERS``.
+Theory of operation. The sidecar publishes messages of other clients with its own permissions. If a message can choose
+the subject, its author can send commands with these permissions. So a subject that is computed from a message is never
+reserved. Servers apply the same rule in republish, deliveries and snapshots since 2.14.10 and 2.15.3. Before, a client
+that may publish to the source of a republish rule could direct it to `$JS.API.STREAM.DELETE.ORDERS`.
 
-Example: the transform ``in.*.>`` to ``{{wildcard(1)}}.>`` makes ``$JS.API.STREAM.DELETE.ORDERS`` of
-``in.$JS.API.STREAM.DELETE.ORDERS``. `reserving_subject` finds such a subject, to show it in a warning.
+Example: the transform `in.*.>` to `{{wildcard(1)}}.>` turns `in.$JS.API.STREAM.DELETE.ORDERS` into
+`$JS.API.STREAM.DELETE.ORDERS`. `reserving_subject` finds such a subject, to show it in a warning.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ DENIED = (
     "_GR_.>",
     "$GR.>",
 )
-"""Patterns of all reserved subjects, for a ``deny`` of a user."""
+"""Patterns of all reserved subjects, for a `deny` of a user."""
 
 
 def is_reserved(subject: bytes) -> bool:
-    """Whether publishing on a subject is a command to the server.
+    """Return whether publishing on a subject is a command to the server.
 
-    ``$JS.API``, ``$JS.<domain>.API``, ``$JS.ACK``, ``$JS.FC``, ``$JS.SNAPSHOT`` and ``$JS.EVENT``, and all below them;
-    all below ``_R_``, ``_GR_`` and ``$GR``: replies of service imports and gateways. As servers since 2.14.10 and
-    2.15.3 decide it.
+    `$JS.API`, `$JS.<domain>.API`, `$JS.ACK`, `$JS.FC`, `$JS.SNAPSHOT` and `$JS.EVENT`, with all subjects below them;
+    all subjects below `_R_`, `_GR_` and `$GR`, which are replies of service imports and gateways. Servers since 2.14.10
+    and 2.15.3 decide in the same way.
     """
     if subject.startswith(_INTERNAL):
         return True
@@ -53,21 +52,21 @@ def is_reserved(subject: bytes) -> bool:
 
 
 def is_reserved_reply(subject: bytes) -> bool:
-    """Whether a server refuses a client's message with this reply subject, or did not and should have.
+    """Return whether a server refuses a client's message with this reply subject, or did not and should have.
 
-    Servers refuse replies below ``_R_``, ``_GR_``, ``$GR`` and ``$JS.ACK``, and since 2.14.10 and 2.15.3 all
-    below ``$JS``. Before, a stream answered there, with the server's own permissions.
+    Servers refuse replies below `_R_`, `_GR_`, `$GR` and `$JS.ACK`, and since 2.14.10 and 2.15.3 all below `$JS`.
+    Before, a stream answered there with the server's own permissions.
     """
     return subject.startswith((_JETSTREAM, *_INTERNAL))
 
 
 def is_service_reply(subject: bytes) -> bool:
-    """Whether a reply subject is that of a service import, on which services answer."""
+    """Return whether a reply subject belongs to a service import, on which services answer."""
     return subject.startswith(b"_R_.")
 
 
 def may_be_reserved(transform: Transform) -> bool:
-    """Whether the beginning of a destination leaves room for a reserved subject; False is certain."""
+    """Return whether the start of a destination allows a reserved subject; False is certain."""
     first = transform.parts[0] if transform.parts else None
     if first is None or first.kind is not Kind.LITERAL:
         return True
@@ -75,7 +74,7 @@ def may_be_reserved(transform: Transform) -> bool:
 
 
 def always_reserved(transform: Transform) -> bool:
-    """Whether every result of a transform is reserved, whatever the subject is."""
+    """Return whether every result of a transform is reserved, for any subject."""
     return bool(transform.parts) and is_reserved(transform.covering)
 
 
@@ -87,11 +86,11 @@ _MOST_TRIED = 20_000  # subjects; a search takes some hundredths of a second
 def reserving_subject(
     transform: Transform, within: Sequence[bytes] = (REST,), exclude: Sequence[bytes] = ()
 ) -> bytes | None:
-    """Search a subject of which a transform makes a reserved one.
+    """Search for a subject that a transform turns into a reserved one.
 
     Args:
         transform: the transform.
-        within: patterns of the subjects that exist, such as those of the stream.
+        within: patterns of the existing subjects, such as those of the stream.
         exclude: patterns of subjects that never reach the transform.
 
     Returns:

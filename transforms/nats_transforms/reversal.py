@@ -1,4 +1,4 @@
-"""The inverse of a transform: source and destination exchanged, where the transform lost nothing."""
+"""Inverts a transform: exchanges source and destination, if the transform lost no information."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def reversed_texts(pattern: bytes, parts: tuple[DestinationPart, ...], dialect: 
     """Source and destination of the reverse transform.
 
     Raises:
-        TransformError: code ``not_reversible``, saying which token stands in the way.
+        TransformError: code `not_reversible`, with the token that prevents it.
     """
     number_of: dict[int, int] = {}
     source: list[bytes] = []

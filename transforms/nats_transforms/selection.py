@@ -1,4 +1,4 @@
-"""Why a rule leaves a message out: its subject, or a header, by which no server selects."""
+"""Why a rule leaves a message out: because of its subject, or of a header, which servers cannot filter by."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class HeaderCondition:
     """Holds for messages with a header of exactly this name whose last value is this one.
 
     Attributes:
-        name: the header's name; case counts, as for servers.
+        name: the header's name, which is case-sensitive, as in servers.
         value: without the white space around it.
     """
 
@@ -26,7 +26,7 @@ class HeaderCondition:
         object.__setattr__(self, "_line", b"\n%b:" % self.name)
 
     def holds(self, block: bytes) -> bool:
-        """Whether it holds for a message with this header block."""
+        """Return whether the condition is true for a message with this header block."""
         return self._line in block and read(block, self.name) == self.value
 
 
@@ -42,20 +42,20 @@ class Unselected:
 
 
 def unmatched(subject: bytes, patterns: Sequence[bytes]) -> Unselected:
-    """The result for a subject that none of the rule's patterns matches."""
+    """Return the result for a subject that none of the rule's patterns matches."""
     return Unselected(f"'{text_of(subject)}' does not match {' or '.join(map(text_of, patterns))}")
 
 
 def left_out(
     subject: bytes, block: bytes, exclude: Sequence[bytes], where: HeaderCondition | None
 ) -> Unselected | None:
-    """The result for a message that a rule's `exclude` or `where` leaves out; None where neither does.
+    """Return the result for a message that `exclude` or `where` leaves out; None for others.
 
     Args:
         subject: the message's.
         block: its header block.
         exclude: patterns of subjects.
-        where: the condition, if there is one.
+        where: the condition, or None.
     """
     for pattern in exclude:
         if matches(subject, pattern):

@@ -1,12 +1,12 @@
 """Source records: the header of a copied message that names its source message.
 
-Theory of operation: a server that copies a message from another stream appends one line, ``Nats-Stream-Source``, and
-finds its position after a restart by reading the last such line in its own store. The value is a list of fields
-between single spaces; each minor line added some at the end:
+Theory of operation. A server that copies a message from another stream appends one line, `Nats-Stream-Source`, and
+finds its position after a restart by reading the last such line in its own store. The value is a list of fields between
+single spaces; each minor line appended some fields:
 
 ====  ==========================================================  =========
- 1    the source stream's name, ``NAME:HASH`` for an external one   always
-      with ``:C=HASH`` after it where the entry has a consumer    2.14.0
+ 1    the source stream's name, `NAME:HASH` for an external one     always
+      with `:C=HASH` after it if the entry has a consumer           2.14.0
  2    the source's sequence                                         always
  3    the filters of the entry, as configured                       2.10.0
  4    its destinations, as configured, up to the first space        2.10.0
@@ -14,10 +14,10 @@ between single spaces; each minor line added some at the end:
  6    the source's identity, if its server reports one                2.15.0
 ====  ==========================================================  =========
 
-Several filters are joined by form feeds, and so are several destinations; what is empty shows as ``>``. Still older
-servers wrote the whole reply subject of the delivery (``$JS.ACK.…``), which is understood as stream and sequence.
-A subject with a space in it (2.10 can store one) cannot be distinguished from the next field; such a value is read from
-the left through the last numbered field.
+Several filters are joined by form feeds, and so are several destinations; an empty one appears as `>`. Still older
+servers wrote the whole reply subject of the delivery (`$JS.ACK.…`), which is read as stream and sequence. A subject
+with a space (2.10 can store one) cannot be distinguished from the next field, so such a value is only read up to the
+last numbered field.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HEADER = b"Nats-Stream-Source"
 """The server's own header. 2.15 refuses it from clients (err_code 10227)."""
 
 TWIN_HEADER = b"Nats-Bridge-Source"
-"""Where a target does not take the server's header: the same value under a name of ours."""
+"""The bridge's name of the header with the same value, for targets that refuse the server's header."""
 
 SEPARATOR = b" "
 JOINT = b"\x0c"
@@ -49,12 +49,12 @@ class SourceRecord:
     """The content of one header value.
 
     Attributes:
-        source: name of the stream that held the message, with ``:HASH`` if it is an external one.
+        source: the name of the message's stream, with `:HASH` for an external one.
         sequence: its sequence there.
-        filters: the texts of field 3; None in the oldest forms, which do not have it.
-        destinations: the texts of field 4, with ``>`` for an empty one; None in the oldest forms.
-        subject: its subject there; empty where the value does not hold it.
-        identity: which stream of that name it was; empty where the value does not hold it.
+        filters: the texts of field 3; None in the oldest forms, which lack it.
+        destinations: the texts of field 4, with `>` for an empty one; None in the oldest forms.
+        subject: the subject there; empty if the value does not contain it.
+        identity: the identity of the stream among those of its name; empty if the value does not contain it.
     """
 
     source: bytes
@@ -66,12 +66,12 @@ class SourceRecord:
 
     @classmethod
     def parse(cls, value: bytes) -> SourceRecord | None:
-        """Read a header value in any of its forms; None if it is none of them."""
+        """Read a header value in any of its forms. Return None for other values."""
         if value.startswith(_ACK_PREFIX):
             return _from_reply(value)
         fields = value.split(SEPARATOR)
         if len(fields) in (1, 3) or not fields[0]:
-            return None  # three fields are no form of any version: servers do not read them either
+            return None  # no version writes three fields, and servers do not read them either
         sequence = _number(fields[1])
         if sequence is None:
             return None
@@ -87,7 +87,7 @@ class SourceRecord:
         )
 
     def value(self, dialect: Dialect = NEWEST) -> bytes:
-        """The header value as a server of the dialect writes it."""
+        """Return the header value as a server of the dialect writes it."""
         fields = [self.source, b"%d" % self.sequence]
         if dialect.source_record_names_filters:
             fields += [_joined(self.filters), _joined(self.destinations)]
@@ -98,7 +98,7 @@ class SourceRecord:
         return SEPARATOR.join(fields)
 
     def is_of(self, source: bytes, filters: tuple[bytes, ...], destinations: tuple[bytes, ...]) -> bool:
-        """Whether a server takes this record for one of the entry with these texts.
+        """Return whether a server attributes this record to the entry with these texts.
 
         The oldest forms, which name no filters, belong to every entry of their stream (2.10 to 2.15).
         """
@@ -110,12 +110,12 @@ class SourceRecord:
 
 
 def external_name(stream: bytes, api_prefix: bytes) -> bytes:
-    """Field 1 for a stream that is reached through another API prefix: ``NAME:HASH``."""
+    """Return field 1 for a stream that is reached through another API prefix: `NAME:HASH`."""
     return stream + b":" + _hash(api_prefix)
 
 
 def consumed_name(stream: bytes, consumer: bytes) -> bytes:
-    """Field 1 for an entry with a ``consumer``: ``NAME:C=HASH`` (2.14 and newer); an external name stays before it."""
+    """Return field 1 for an entry with a `consumer`: `NAME:C=HASH` (from 2.14 on), after an external name."""
     return stream + b":C=" + _hash(consumer)
 
 
@@ -125,7 +125,7 @@ def _hash(text: bytes) -> bytes:
 
 
 def first_record(block: bytes, header: bytes = HEADER) -> SourceRecord | None:
-    """The record in a header block: its first line of that name counts, as in the server; None without one."""
+    """Return the record in a header block, from the first line of that name, as in the server; None without one."""
     start = block.find(b"\n" + header + b":")
     if start < 0:
         return None
@@ -137,9 +137,9 @@ def first_record(block: bytes, header: bytes = HEADER) -> SourceRecord | None:
 def last_record(block: bytes) -> SourceRecord | None:
     """Return the record of the last writer of this message here: the last line of its header block, under either name.
 
-    Messages that a server derives from a copy keep the copy's record, followed by the server's own lines: those that
-    a schedule fires (`Nats-Scheduler`), republished ones (`Nats-Stream`), a copy of the copy (its own record). Such a
-    record says nothing about this stream. Only lines that storing and delivering add may follow it.
+    Messages that a server derives from a copy keep the copy's record, followed by the server's own lines: those
+    published by a schedule (`Nats-Scheduler`), republished ones (`Nats-Stream`), a copy of the copy (its own record).
+    Such a record does not apply to this stream. Only lines added by storing and delivering may follow it.
     """
     lines = block.split(b"\r\n")
     while lines and (not lines[-1] or lines[-1].startswith(_ADDED_BEHIND)):
@@ -153,13 +153,16 @@ def _joined(texts: tuple[bytes, ...] | None) -> bytes:
 
 
 def _number(text: bytes) -> int | None:
-    # What is no unsigned number of 64 bits, servers do not read either (and `int` refuses thousands of digits).
+    # Servers do not read other values than unsigned 64-bit numbers either (and `int` refuses thousands of digits).
     number = int(text) if text.isdigit() and len(text) <= _LONGEST else _LARGEST + 1
     return number if number <= _LARGEST else None
 
 
 def _from_reply(reply: bytes) -> SourceRecord | None:
-    """``$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.…``, or with domain and account before the stream."""
+    """Read `$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.…`.
+
+    A domain and an account may come before the stream.
+    """
     tokens = reply.split(b".")
     at = 2 if len(tokens) == 9 else 4
     if len(tokens) < 9:

@@ -1,10 +1,10 @@
-"""Sourcing and mirroring: from a message of a source stream to the copy that is stored.
+"""Computes the stored copy for a message of a source or mirrored stream.
 
-Theory of operation: an entry of ``sources``, or ``mirror``, selects messages by its filters, gives each a subject by
-the first of its transforms that matches (one with an empty destination is a filter alone and never matches; a subject
-that passed a filter and matches no transform keeps its own), takes out the headers that would act in the wrong stream,
-and appends a source record. Order and payload stay. What the sidecar adds to that is ``exclude``, subjects that are
-left out before anything else, and ``where``, a condition on a header.
+Theory of operation. An entry of `sources`, or `mirror`, selects messages by its filters. The first of its transforms
+that matches gives each a subject. A transform with an empty destination is only a filter and never matches. A subject
+that passed a filter and matches no transform stays the same. Headers that would act in the wrong stream are removed,
+and a source record is appended. Order and payload stay. The sidecar adds `exclude`, subjects that are left out first,
+and `where`, a condition on a header.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class Copied:
 
 
 Outcome: TypeAlias = Copied | Refusal | None
-"""A copy; why no client can publish it; or None: the entry does not select the message."""
+"""A copy; or the reason why no client can publish it; or None if the entry does not select the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sourcing:
-    """A compiled entry of ``sources``, or ``mirror``.
+    """A compiled entry of `sources`, or `mirror`.
 
     Attributes:
-        source: the source's name as source records give it, with ``:HASH`` for an external one and ``:C=HASH`` for
-            one that is read by an existing consumer.
-        filters: the filters of a consumer of the source; empty for everything, and where that consumer decides.
+        source: the source's name in source records, with `:HASH` for an external one and `:C=HASH` for one read by an
+            existing consumer.
+        filters: the filters of a consumer of the source; empty for everything, or if an existing consumer decides.
         record_filters: the texts of field 3 of the source record.
         record_destinations: the texts of field 4, which end at the first space, as the servers' do (2.10 to 2.15).
         mirrors: whether this is a mirror, whose copies keep more headers in some dialects.
@@ -74,7 +74,7 @@ class Sourcing:
         object.__setattr__(self, "_excludes", matcher(self.exclude))
 
     def destination(self, subject: bytes) -> bytes | None:
-        """The copy's subject, which no client may be able to publish; None where its subject is not selected."""
+        """Return the copy's subject, which clients may be unable to publish on; None if the subject is not selected."""
         if (self._selects and not self._selects(subject)) or (self._excludes and self._excludes(subject)):
             return None
         for transform in self.transforms:
@@ -84,29 +84,32 @@ class Sourcing:
         return subject
 
     def selects(self, subject: bytes, block: bytes) -> bool:
-        """Whether a message with this subject and header block is copied."""
+        """Return whether a message with this subject and header block is copied."""
         return (self.where is None or self.where.holds(block)) and self.destination(subject) is not None
 
     def unselected(self, message: StoredMessage) -> Unselected | None:
-        """Why the entry does not select a message; None where it does."""
+        """Return the reason why the entry does not select a message; None if it does."""
         if self._selects and not self._selects(message.subject):
             return unmatched(message.subject, self.filters)
         return left_out(message.subject, message.header_block, self.exclude, self.where)
 
     def refusal(self, subject: bytes) -> Refusal | None:
-        """Why no client can publish the copy of a message with this subject; None where one can, or none is made."""
+        """Return the reason why no client can publish the copy of this subject.
+
+        None if one can, or if there is no copy.
+        """
         destination = self.destination(subject)
         return None if destination is None else _refusal(destination)
 
     def record(self, sequence: int, subject: bytes, identity: bytes = b"") -> bytes:
-        """The source record's value for a message of the source."""
+        """Return the source record's value for a message of the source."""
         record = SourceRecord(self.source, sequence, self.record_filters, self.record_destinations, subject, identity)
         return record.value(self.dialect)
 
     def bare(self, stored: bytes) -> bytes:
-        """A header block without what may not travel; all that a native mirror does to it.
+        """Return a header block without the headers that must not be copied, which is all that a native mirror changes.
 
-        Storing takes ``Nats-Request-Info`` out; a second such line stays with 2.9 to 2.11, until it is stored again.
+        Storing removes one `Nats-Request-Info`. A second such line stays with 2.9 to 2.11, until it is stored again.
         """
         if b"Nats-" not in stored:
             return stored
@@ -119,14 +122,14 @@ class Sourcing:
         return remove_prefix(stored, b"Nats-Batch-") if self.dialect.copies_lose_batch_headers else stored
 
     def without_records(self, stored: bytes) -> bytes:
-        """A header block without the records of earlier copies: of a chain of copies the last one's counts."""
+        """Return a header block without the records of earlier copies: of a chain of copies the last one's counts."""
         return remove(remove(stored, HEADER), TWIN_HEADER)
 
     def block(self, stored: bytes, record: bytes) -> bytes:
-        """The copy's header block: what may not travel taken out, the record appended.
+        """Return the copy's header block: without the headers that must not be copied, and with the record.
 
-        As the server of the dialect makes it: before 2.11 it takes out the first earlier record alone, and then reads
-        the next one, which a publisher made up, as its own. To find a position again, use ``without_records``.
+        It follows the server of the dialect: before 2.11 a server removes only the first earlier record, and then reads
+        the next one, which a publisher made up, as its own. To find a position again, use `without_records`.
         """
         if b"Nats-" in stored:
             stored = self.bare(stored)
@@ -136,16 +139,16 @@ class Sourcing:
         return append(stored, [(HEADER, record)])
 
     def is_own(self, record: SourceRecord) -> bool:
-        """Whether a record found in the target was written for this entry."""
+        """Return whether a record found in the target was written for this entry."""
         return record.is_of(self.source, self.record_filters, self.record_destinations)
 
     def own_record(self, stored: bytes) -> SourceRecord | None:
-        """The record by which a message in the target was stored, if it was written for this entry."""
+        """Return the record with which a message was stored in the target, if it belongs to this entry."""
         record = last_record(stored)
         return record if record is not None and self.is_own(record) else None
 
     def apply(self, message: StoredMessage, identity: bytes = b"") -> Outcome:
-        """The copy of a stored message; ``identity`` is the source's, where it is known."""
+        """Return the copy of a stored message. `identity` is the source's, if known."""
         destination = self.destination(message.subject)
         if destination is None or (self.where is not None and not self.where.holds(message.header_block)):
             return None
@@ -164,11 +167,11 @@ def compile_sourcing(
     exclude: Sequence[bytes] = (),
     where: HeaderCondition | None = None,
 ) -> Sourcing:
-    """Compile an entry of the native ``sources``, or the native ``mirror`` object.
+    """Compile an entry of the native `sources`, or the native `mirror` object.
 
-    Reads ``name``, ``filter_subject``, ``subject_transforms``, ``external`` and, from 2.14 on, ``consumer``: what that
-    one delivers is copied, also where no transform matches (2.14.9, 2.15.1). ``stream_config`` checks what
-    concerns more than one transform (overlaps, duplicates), before this.
+    Reads `name`, `filter_subject`, `subject_transforms`, `external` and, from 2.14 on, `consumer`. Messages of that
+    consumer are copied even if no transform matches (2.14.9, 2.15.1). `stream_config` checks conditions on several
+    transforms (overlaps, duplicates) before this.
 
     Raises:
         TransformError: the server of the dialect would refuse a transform.
@@ -217,6 +220,6 @@ def _are_mappings(dialect: Dialect, *, mirrors: bool) -> bool:
 
 
 def _refusal(destination: bytes) -> Refusal | None:
-    # Servers store such copies (2.10 to 2.15); a client cannot publish them.
+    # Servers store such copies (2.10 to 2.15), but clients cannot publish them.
     code = unpublishable(destination)
     return None if code is None else Refusal(code, destination, native=False)

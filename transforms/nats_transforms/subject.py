@@ -1,11 +1,10 @@
 """Subjects as the server sees them: tokens, validity, matching, subsets and collisions, all on bytes.
 
-Theory of operation: a subject is a row of tokens joined by dots. ``*`` and ``>`` are wildcards only when
-they are an entire token. The server has several checks that differ in what they examine. Until 2.14.10 and
-2.15.3 its comparisons examined only the *first byte* of a token, so that the source ``foo.*x`` of a
-transform accepted ``foo.zzz``. Callers that reproduce such a server say ``by_first_byte``, which they read
-from `Dialect.first_byte_is_wildcard`. Subscriptions and consumer filters (``matches``) take the same token
-literally on every version.
+Theory of operation. A subject is a sequence of tokens joined by dots. `*` and `>` are wildcards only if they are an
+entire token. The server has several checks that differ in what they examine. Until 2.14.10 and 2.15.3 its comparisons
+examined only the *first byte* of a token, so the source `foo.*x` of a transform accepted `foo.zzz`. Callers that
+reproduce such a server pass `by_first_byte`, which they read from `Dialect.first_byte_is_wildcard`. Subscriptions and
+consumer filters (`matches`) match the same token literally on every version.
 """
 
 from __future__ import annotations
@@ -17,19 +16,18 @@ DOT = b"."
 ANY = b"*"
 REST = b">"
 
-# Tokens that no literal subject has; a frozen set, so that `UNMATCHABLE.isdisjoint(tokens)` checks them all
-# at once.
+# Tokens that no literal subject has. A frozen set, so that `UNMATCHABLE.isdisjoint(tokens)` checks them all at once.
 UNMATCHABLE = frozenset((b"", ANY, REST))
 WHITE_SPACE = b" \t\r\n\f"
 
 
 def bytes_of(text: str) -> bytes:
-    """A subject that came as text; surrogates stand for bytes that are not UTF-8."""
+    """Return the bytes of a subject given as a string, in which surrogates stand for bytes that are not UTF-8."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def text_of(raw: bytes) -> str:
-    """A subject's bytes as text; what is not UTF-8 is escaped."""
+    """Return a subject's bytes as a string, with escapes for bytes that are not UTF-8."""
     return raw.decode("utf-8", "backslashreplace")
 
 
@@ -39,10 +37,10 @@ def one_line(text: str) -> str:
 
 
 def text_member(members: Mapping[str, object], name: str, place: str = "") -> bytes:
-    """A text of a configuration, as bytes; empty where it is not there.
+    """Return a string member of a configuration as bytes; empty if it is missing.
 
     Raises:
-        TypeError: it is no text.
+        TypeError: the member is not a string.
     """
     value = members.get(name) or b""
     if isinstance(value, str):
@@ -53,39 +51,38 @@ def text_member(members: Mapping[str, object], name: str, place: str = "") -> by
 
 
 def tokens(subject: bytes) -> list[bytes]:
-    """The tokens of a subject; an empty subject has one empty token."""
+    """Return the tokens of a subject. An empty subject has one empty token."""
     return subject.split(DOT)
 
 
 def is_valid_pattern(subject: bytes) -> bool:
-    """Whether a transform accepts the text as source or destination: no empty token, nothing after ``>``.
+    """Return whether a transform accepts the text as source or destination: no empty token, nothing after `>`.
 
-    White space is not checked here (native: ``foo. `` is a valid transform source).
+    White space is not checked here (native: `foo. ` is a valid transform source).
     """
     parts = subject.split(DOT)
     return b"" not in parts and REST not in parts[:-1]
 
 
 def is_valid_filter(subject: bytes) -> bool:
-    """Whether a subscription, a stream or a consumer may have this subject: a pattern without white space."""
+    """Return whether a subscription, a stream or a consumer may have this subject: a pattern without white space."""
     return is_valid_pattern(subject) and not _has_white_space(subject)
 
 
 def is_valid_publish(subject: bytes) -> bool:
-    """Whether a client may publish on this subject: a filter without wildcards."""
+    """Return whether a client may publish on this subject: a filter without wildcards."""
     return is_valid_literal(subject) and not _has_white_space(subject)
 
 
 def is_valid_literal(subject: bytes) -> bool:
-    """Whether a transform can match this subject: no empty token and none that is exactly ``*`` or ``>``."""
+    """Return whether a transform can match this subject: no token is empty, `*` or `>`."""
     return UNMATCHABLE.isdisjoint(subject.split(DOT))
 
 
 def matches(subject: bytes, pattern: bytes) -> bool:
-    """Whether a subscription or a consumer filter ``pattern`` gets a message published on ``subject``.
+    """Return whether a subscription or consumer filter `pattern` receives a message published on `subject`.
 
-    Only entire tokens ``*`` and ``>`` are wildcards. A subject published as ``foo.*`` is matched like any
-    other.
+    Only entire tokens `*` and `>` are wildcards. A subject published as `foo.*` is matched like any other.
     """
     if pattern == REST:
         return True
@@ -100,7 +97,7 @@ def matches(subject: bytes, pattern: bytes) -> bool:
 
 
 def matcher(patterns: Iterable[bytes]) -> Callable[[bytes], object] | None:
-    """Compile several patterns into one function that says whether any of them matches.
+    """Compile several patterns into one function that tells whether any of them matches.
 
     Returns:
         The function; None without patterns.
@@ -120,15 +117,15 @@ def _expression(pattern: bytes) -> bytes:
 
 
 def is_wild(token: bytes, *, by_first_byte: bool = False) -> bool:
-    """Whether a pattern's token covers any token; ``by_first_byte``: also if it merely begins with ``*``."""
+    """Return whether a pattern's token covers any token; with `by_first_byte`, also if it merely begins with `*`."""
     return token == ANY or (by_first_byte and token.startswith(ANY))
 
 
 def is_subset(a: bytes, b: bytes, *, by_first_byte: bool = False) -> bool:
-    """Whether everything that ``a`` stands for is covered by ``b``, as the server decides it.
+    """Return whether `b` covers everything that `a` stands for, by the server's rules.
 
-    A ``*`` of ``b`` covers any token except ``>``. With ``by_first_byte``, so does a longer token that begins
-    with ``*``, but it does not cover ``*``. A ``>`` in ``a`` is covered by a ``>`` of ``b`` only.
+    A `*` of `b` covers any token except `>`. With `by_first_byte`, so does a longer token that begins with `*`, but it
+    does not cover `*`. Only a `>` of `b` covers a `>` in `a`.
     """
     have = a.split(DOT)
     want = b.split(DOT)
@@ -149,9 +146,9 @@ def is_subset(a: bytes, b: bytes, *, by_first_byte: bool = False) -> bool:
 
 
 def collide(a: bytes, b: bytes, *, by_first_byte: bool = False) -> bool:
-    """Whether some subject may be covered by both, as the server decides it.
+    """Return whether some subject may be covered by both, as the server decides it.
 
-    With ``by_first_byte``, a token such as ``*x`` or ``>x`` may be equal to any other.
+    With `by_first_byte`, a token such as `*x` or `>x` may be equal to any other.
     """
     if a == b:
         return True
@@ -180,5 +177,5 @@ def _may_be_equal(one: bytes, other: bytes, by_first_byte: bool) -> bool:
 
 
 def _has_white_space(subject: bytes) -> bool:
-    # Deleting is the one byte-set search that bytes do at C speed.
+    # Deleting is the only search for a set of bytes that `bytes` does at C speed.
     return len(subject.translate(None, WHITE_SPACE)) != len(subject)

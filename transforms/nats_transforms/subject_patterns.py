@@ -1,10 +1,10 @@
-"""Sets of subjects as patterns: what two have in common, and what a transform makes of one. Pure.
+"""Sets of subjects as patterns: intersects two, and applies a transform to one. Pure.
 
-Theory of operation: the subjects that a message may have anywhere on its path are described by one pattern, tokens and
-perhaps a `>`. The common part of two patterns is again one pattern, or nothing. A transform turns a pattern into the
-pattern of its results: literals stay, a wildcard carries its token along, `partition` and `random` give a number, all
-other functions give anything (those that may cut a token in several give anything from there on). So a pattern never
-leaves out a subject that can really occur; it may stand for more.
+Theory of operation. One pattern, tokens and perhaps a `>`, describes the subjects that a message may have anywhere on
+its path. The intersection of two patterns is again one pattern, or empty. A transform turns a pattern into the pattern
+of its results: literals stay, a wildcard carries its token along, `partition` and `random` give a number, and all other
+functions may give anything (functions that may split a token may give anything from there on). So a pattern never
+excludes a subject that can occur, but it may stand for more.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from nats_transforms.transform import Transform
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """A token that is a decimal number from 0 up to, and without, `limit`."""
+    """A token that is a decimal number from 0 up to `limit`, exclusive."""
 
     limit: int
 
     def holds(self, token: bytes) -> bool:
-        """Whether a literal token is such a number, as a server writes it."""
+        """Return whether a literal token is such a number, as a server writes it."""
         return token.isdigit() and (token == b"0" or token[:1] != b"0") and int(token) < self.limit
 
 
@@ -42,7 +42,7 @@ class Pattern:
 
     Attributes:
         tokens: literals, `*`, and numbers.
-        rest: whether one token or more follow, whatever they are.
+        rest: whether one or more arbitrary tokens follow.
     """
 
     tokens: tuple[_Token, ...]
@@ -50,13 +50,13 @@ class Pattern:
 
     @classmethod
     def of(cls, text: str | bytes) -> Pattern:
-        """The set of subjects of a subscription, a stream's subject or a consumer's filter."""
+        """Return the set of subjects of a subscription, a stream's subject or a consumer's filter."""
         tokens = (bytes_of(text) if isinstance(text, str) else text).split(DOT)
         return cls(tuple(tokens[:-1]), rest=True) if tokens[-1] == REST else cls(tuple(tokens))
 
     @classmethod
     def of_source(cls, text: str | bytes, dialect: Dialect) -> Pattern:
-        """The set of subjects that a transform's source matches on servers of a dialect.
+        """Return the set of subjects that a transform's source matches on servers of a dialect.
 
         Until 2.14.10 and 2.15.3 a token such as `*x` matches any token there (`Dialect.first_byte_is_wildcard`).
         """
@@ -67,12 +67,12 @@ class Pattern:
 
     @classmethod
     def of_transform(cls, transform: Transform) -> Pattern:
-        """The set of subjects that a transform matches, on servers of its dialect."""
+        """Return the set of subjects that a transform matches, on servers of its dialect."""
         return cls.of_source(transform.pattern, transform.dialect)
 
     @classmethod
     def of_destination(cls, text: str) -> Pattern:
-        """The largest set of subjects that a destination's text allows."""
+        """Return the largest set of subjects that a destination's text allows."""
         plain: list[bytes] = []
         for token in bytes_of(text).split(DOT):
             if token == REST or b"{{" in token or token[:1] == b"$":
@@ -81,7 +81,7 @@ class Pattern:
         return cls(tuple(plain))
 
     def meet(self, other: Pattern) -> Pattern | None:
-        """The subjects that both stand for; None if there are none."""
+        """Return the intersection of both; None if it is empty."""
         common: list[_Token] = []
         for one, two in zip(self.tokens, other.tokens, strict=False):
             token = _meet(one, two)
@@ -96,7 +96,7 @@ class Pattern:
         return Pattern((*common, *longer.tokens[len(common) :]), longer.rest)
 
     def within(self, other: Pattern) -> bool:
-        """Whether `other` stands for every subject that this pattern stands for."""
+        """Return whether `other` stands for every subject that this pattern stands for."""
         if len(other.tokens) > len(self.tokens):
             return False
         if not all(_covers(two, one) for one, two in zip(self.tokens, other.tokens, strict=False)):
@@ -104,7 +104,7 @@ class Pattern:
         return self.rest == other.rest if len(other.tokens) == len(self.tokens) else other.rest
 
     def through(self, transform: Transform) -> Pattern | None:
-        """The results of a transform for matching subjects; None if none matches.
+        """Return the results of a transform for matching subjects; None if none matches.
 
         A transform with an empty destination leaves the subjects as they are.
         """
@@ -124,7 +124,7 @@ class Pattern:
         return Pattern(tuple(tokens))
 
     def shortened(self, depth: int) -> Pattern:
-        """A pattern of at most so many tokens that stands for these subjects, and perhaps more."""
+        """Return a pattern of at most `depth` tokens that stands for these subjects, and perhaps more."""
         return Pattern(self.tokens[:depth], rest=True) if len(self.tokens) > depth else self
 
     @property
@@ -135,7 +135,7 @@ class Pattern:
 
     @property
     def literal(self) -> bytes | None:
-        """The one subject that the pattern stands for; None if there are more."""
+        """The only subject that the pattern stands for; None if there are several."""
         plain = [token for token in self.tokens if isinstance(token, bytes) and token not in (ANY, REST)]
         return DOT.join(plain) if not self.rest and len(plain) == len(self.tokens) else None
 
@@ -173,7 +173,7 @@ def _covers(one: _Token, two: _Token) -> bool:
 
 
 def _result(part: DestinationPart, tokens: tuple[_Token, ...]) -> _Token:
-    """The one token that a part of a destination gives."""
+    """Return the token that results from a part of a destination."""
     if part.kind is Kind.LITERAL:
         return part.text
     if part.kind is Kind.WILDCARD:

@@ -1,8 +1,8 @@
-"""The server versions that this release was compared with: the one table of them.
+"""The table of the server versions that this release was compared with.
 
-Each version plays the whole conformance catalogue, natively and on the engine, and the random comparisons. On
-the live ones, the tests run the sidecar as well. ``make follow`` finds versions that are newer than this
-table, and docs/extending.md says how one becomes a row of it.
+Each version runs the whole conformance catalogue, natively and on the engine, and the random comparisons. On the live
+ones, the tests run the sidecar as well. `make follow` finds versions that are newer than this table, and
+docs/extending.md explains how to add one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TESTED = (
 """The table, oldest first."""
 
 TESTED_VERSIONS = tuple(map(str, TESTED))
-"""Every version of the table as text, such as ``2.10.27``."""
+"""Every version of the table as a string, such as `2.10.27`."""
 
 LIVE_VERSIONS = tuple(str(row) for row in TESTED if row.live)
 """The versions on which the tests run the sidecar: the oldest, the middle and the newest."""
@@ -55,7 +55,7 @@ _FULL = re.compile(r"v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:[-+].*)?", re.ASCII)
 
 
 def stand_in(version: str) -> str | None:
-    """The version of the table that a server is treated like because the table does not reach it; None if it does.
+    """Return the version of the table that an unlisted, newer server is treated like; None for versions in the table.
 
     A newer patch of a line of the table is treated like the newest one there. A server of another line, newer, older or
     in between, and one whose text is not a version, are treated like the newest of all.

@@ -9,10 +9,10 @@ _SECOND = 1_000_000_000
 
 
 def rfc3339_nano(nanoseconds: int) -> bytes:
-    """A time in nanoseconds since 1970 (UTC) as RFC 3339 text ending in ``Z``.
+    """Format a time in nanoseconds since 1970 (UTC) as RFC 3339 text ending in `Z`.
 
-    Up to nine digits of fraction, trailing zeros cut, no dot at a whole second (``Nats-Time-Stamp``, 2.10
-    and newer).
+    The fraction has up to nine digits without trailing zeros; a whole second has no dot (`Nats-Time-Stamp`, from 2.10
+    on).
     """
     seconds, fraction = divmod(nanoseconds, _SECOND)
     if not fraction:

@@ -1,10 +1,9 @@
 """Subject transforms: a source pattern, a destination, and the resulting bytes for a subject.
 
-Theory of operation: ``compile_transform`` reads both texts with the checks of the chosen server version and
-turns them into a row of ``DestinationPart`` values, one per destination token, each knowing the positions of the
-subject's tokens that it needs. From that row ``program`` writes one specialised function
-(``Transform.apply``), ``explanation`` explains the result to people, and ``reversal`` builds the inverse.
-All offsets are bytes.
+Theory of operation. `compile_transform` reads both texts with the checks of the chosen server version. It turns them
+into a sequence of `DestinationPart` values, one for each destination token, each with the positions of the subject's
+tokens that it needs. From these, `program` writes one specialised function (`Transform.apply`), `explanation` explains
+the result to people, and `reversal` builds the inverse. All offsets are bytes.
 """
 
 from __future__ import annotations
@@ -32,13 +31,12 @@ from nats_transforms.subject import ANY, DOT, REST, is_valid_pattern, tokens
 class Transform:
     """A compiled transform.
 
-    ``source`` and ``destination`` are the texts as given. ``apply(subject)`` gives the new subject, or None
-    when the source does not match; it never raises. Where the destination is empty (2.10 and newer) the
-    server has *no transform object*: ``is_empty`` is true and ``apply`` gives None for every subject; each
-    feature decides what that means (republish: nothing is sent; ingress, sources, mirrors: the subject
-    stays). ``is_random``: the same subject may give different results. ``defects``: what real servers of
-    this dialect do wrong with this transform, as ids: ``crash-partition-zero`` (the process ends at the
-    first matching message).
+    `source` and `destination` are the texts as given. `apply(subject)` returns the new subject, or None if the source
+    does not match; it never raises. If the destination is empty (from 2.10 on) the server has *no transform object*:
+    `is_empty` is true and `apply` returns None for every subject. Each feature decides what follows (republish: nothing
+    is sent; ingress, sources, mirrors: the subject stays). `is_random` means that the same subject may give different
+    results. `defects` are the ids of native defects of this dialect with this transform: `crash-partition-zero` (the
+    process ends at the first matching message).
     """
 
     source: bytes
@@ -70,22 +68,22 @@ class Transform:
 
     @property
     def covering(self) -> bytes:
-        """A subject with wildcards that stands for every result; the source's, where it changes nothing."""
+        """A subject with wildcards that covers every result; the source if the transform changes nothing."""
         shapes = [part.shape for part in self.parts]
         if REST in shapes:
             shapes = shapes[: shapes.index(REST) + 1]
         return DOT.join(shapes) or self.pattern
 
     def explain(self, subject: bytes) -> Explanation:
-        """Where every token of the result comes from, or why the source does not match."""
+        """Explain where every token of the result comes from, or why the source does not match."""
         return explain(self.pattern, self.destination, self.parts, self.dialect, subject)
 
     def reverse(self) -> Transform:
         """Return the transform that reverses this one on every subject that it matches.
 
         Raises:
-            TransformError: code ``not_reversible``, unless the destination is made of literals and of each wildcard
-                of the source exactly once.
+            TransformError: code `not_reversible`, unless the destination consists of literals and each wildcard of the
+                source exactly once.
         """
         source, destination = reversed_texts(self.pattern, self.parts, self.dialect)
         return compile_transform(source, destination, self.dialect)
@@ -98,7 +96,7 @@ def compile_transform(source: bytes, destination: bytes, dialect: Dialect = NEWE
     """Build a transform as the server of the dialect does.
 
     Raises:
-        TransformError: the server would refuse it; ``reason`` is its text.
+        TransformError: the server would refuse it; `reason` is its text.
     """
     if not destination and dialect.empty_destination_is_no_transform:
         return Transform(source, destination, dialect, (), _no_transform)
@@ -115,11 +113,10 @@ def compile_transform(source: bytes, destination: bytes, dialect: Dialect = NEWE
 def compile_mapping(source: bytes, destination: bytes, dialect: Dialect = NEWEST) -> Transform:
     """Build a transform with the additional check of mapping destinations before.
 
-    This is what the server does for account mappings, and from 2.11 for all transforms in stream
-    configurations except republish.
+    Servers do this for account mappings, and from 2.11 on for all transforms in stream configurations except republish.
 
     Raises:
-        TransformError: the server would refuse it; ``reason`` is its text.
+        TransformError: the server would refuse it; `reason` is its text.
     """
     check_mapping_destination(destination, dialect)
     return compile_transform(source, destination, dialect)
@@ -163,7 +160,7 @@ def _numbered_part(token: DestinationPart, positions: list[int]) -> DestinationP
 
 def _literal_source_part(token: DestinationPart, dialect: Dialect) -> DestinationPart:
     if dialect.partition_of_subject and token.kind in (Kind.PARTITION, Kind.RANDOM):
-        # The indexes are dropped, whatever they are: partition hashes the entire subject.
+        # The indexes are always dropped: partition hashes the entire subject.
         return replace(token, indexes=())
     raise index_out_of_range(token, None)
 

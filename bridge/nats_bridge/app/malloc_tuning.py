@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import ctypes
 
-# Of glibc's malloc.h.
+# Values from glibc's malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _KEPT = 16 << 20  # bytes at the end of the heap that may be free
 _AT_ONCE = 4 << 20  # bytes that the heap grows by
-_OWN_MAPPING = 8 << 20  # bytes from which a piece is freed alone
+# bytes from which a block gets its own mapping, which is returned to the system when it is freed
+_OWN_MAPPING = 8 << 20
 
 
 def keep_freed_memory() -> bool:
-    """Let the C library keep up to 16 MB of freed memory; return False where it cannot."""
+    """Let the C library keep up to 16 MB of freed memory. Return False if it does not support that."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):  # another C library, or none to be had this way

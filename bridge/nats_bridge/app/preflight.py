@@ -1,4 +1,4 @@
-"""Checks the cluster before anything runs: reports what `run` would refuse, for every rule at once."""
+"""Checks the cluster before anything runs, and reports for all rules at once why `run` would refuse to start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Answer = TypeVar("_Answer")
 
 
 async def check_server(settings: Settings, server_url: str | None) -> list[CheckFinding]:
-    """Check every rule against its servers; nothing is created there.
+    """Check every rule against its servers without creating anything there.
 
     Args:
         settings: the configuration.
@@ -46,7 +46,7 @@ async def with_server(
     """
     if server_url is not None:
         other: dict[str, object] = {"servers": (server_url,), "context": None}
-        if "@" in server_url:  # it holds credentials, too
+        if "@" in server_url:  # the URL also holds credentials
             other |= dict.fromkeys(("creds", "nkey_seed_file", "token_file", "user", "password_file"))
         connections = {name: connection.model_copy(update=other) for name, connection in settings.connections.items()}
         settings = settings.model_copy(update={"connections": connections})

@@ -33,14 +33,14 @@ async def run(settings: Settings, config_path: Path, config_hash: str | None = N
 
     Args:
         settings: the configuration.
-        config_path: where it came from, for the log and for reloads.
-        config_hash: of the file's content, taken before it was read; None takes it now.
+        config_path: the path of the configuration, for the log and for reloads.
+        config_hash: the hash of the file's content when it was read; None computes it now.
 
     Returns:
         The exit code.
 
     Raises:
-        BridgeError: the start was refused; nothing is left running.
+        BridgeError: the sidecar refused to start; nothing is left running.
     """
     configure_logs(settings.log)
     _log.info(

@@ -1,4 +1,4 @@
-"""Logs, once, what a rule waits for when it has not been ready for ten seconds."""
+"""Logs a rule that has not been ready for ten seconds, once, with the reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nats_bridge.rules.supervisor import RuleSupervisor
 
 _log = structlog.get_logger("bridge.rule")
 
-_PATIENCE = 10.0  # seconds for which a rule may be not ready before that is logged
+_PATIENCE = 10.0  # seconds that a rule may be not ready before this is logged
 _SAID_ELSEWHERE = ("waiting", "draining", "stopped", "failed")
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("bridge.sidecar")
 
-_LONG_START = 30.0  # seconds of a rule's start, for which reloads wait
+_LONG_START = 30.0  # seconds after which a reload no longer waits for a starting rule
 
 
 class Sidecar:
@@ -50,7 +50,7 @@ class Sidecar:
 
     Args:
         settings: the configuration.
-        config_path: the file that it came from, which `reload` reads again; None if it came from none.
+        config_path: the file to read again on `reload`; None if there is none.
         config_hash: of that file's content before it was read, as `nats_bridge.app.reload.file_watch` makes it.
     """
 
@@ -105,7 +105,7 @@ class Sidecar:
 
     @property
     def error(self) -> BaseException | None:
-        """The error of the first rule that has failed at this moment, or of what ends the sidecar."""
+        """The error of the first rule that has failed, or the error that ended the sidecar."""
         return next((supervisor.error for supervisor in self.supervisors if supervisor.error is not None), self._ended)
 
     @property
@@ -115,19 +115,21 @@ class Sidecar:
 
     @property
     def waiting_for(self) -> str | None:
-        """Before it has started: what it waits for, in words."""
+        """The things that the start is waiting for, as a sentence; None after the start."""
         away = [str(each.failure) for each in self._connections if each.failure is not None]
         return self._waiting_for or "; ".join(away) or None
 
     async def start(self) -> None:
-        """Connect and start every rule that can run; the others are tried again. On an error nothing is left running.
+        """Connect and start every rule that can run, and retry the others later.
+
+        After an error nothing is left running.
 
         With `fail_fast`, every rule is checked before one is started, and one that cannot run is an error.
 
         A caller that cancels it must stop the sidecar: some rules may be running, with messages in flight.
 
         Raises:
-            BridgeError: what is wrong, in one or two lines.
+            BridgeError: the start failed, with the reason in one or two lines.
         """
         settings = self.settings
         if not settings.rules:
@@ -177,13 +179,13 @@ class Sidecar:
         """Connect.
 
         Raises:
-            BridgeError: what is wrong; `stop` closes what is open.
+            BridgeError: the start failed; `stop` closes the connections that are open.
         """
         settings = self.settings
         self.telemetry.start()
         if settings.http.address is not None:
             self.state.watch.start()
-            # What serves HTTP takes longer to import than all the rest, and is not needed without.
+            # The HTTP listener takes longer to import than everything else, so import it only if needed.
             from nats_bridge.http.listener import Listener
             from nats_bridge.telemetry.exposition import Exposition
 
@@ -227,7 +229,7 @@ class Sidecar:
                 return
 
     async def stop(self) -> bool:
-        """Drain all rules and close everything; return whether every rule finished what it had in flight."""
+        """Drain all rules and close everything. Return whether every rule finished the messages in flight."""
         self.draining = True
         await end_tasks(self._watcher, *self._reopening)
         await self.reloader.close()
@@ -242,7 +244,7 @@ class Sidecar:
         return all(finished)
 
     def drain(self, reason: str) -> None:
-        """Request the end: the caller of the sidecar stops it, and rules finish what is in flight."""
+        """Request the end: the owner of the sidecar then stops it, and rules finish the messages in flight."""
         if not self.draining:
             _log.info("sidecar.draining", reason=reason)
         self.draining = True
@@ -252,7 +254,7 @@ class Sidecar:
         """Read the configuration file again and apply it, all or nothing; see `docs/reload.md`.
 
         Args:
-            asked_by: what made it happen, for the log and `/status`.
+            asked_by: the trigger, for the log and `/status`.
         """
         return await self.reloader.reload(asked_by)
 
@@ -260,7 +262,7 @@ class Sidecar:
         """Apply another configuration; see `Reloader`.
 
         Raises:
-            BridgeError: what is in the way; the previous configuration stays in force.
+            BridgeError: the configuration was refused; the previous one stays in force.
         """
         async with self._changing:
             changed = await self._take_in_turn(settings)
@@ -283,7 +285,7 @@ class Sidecar:
             await changeover.prepare()
             await changeover.apply()
         finally:
-            # Also where a step was cancelled: `stop` must find all that runs.
+            # Also after a cancelled step, because `stop` must find everything that runs.
             self._changeover = None
             self._supervisors, self._assembly = changeover.supervisors, changeover.assembly
             self._connections = [connection for connection in self._connections if not connection.is_closed]
@@ -331,7 +333,7 @@ class Sidecar:
         task.add_done_callback(self._reopening.discard)
 
     def _leases_ended(self, reason: str) -> None:
-        # No rule may write any more: without its leases a sidecar is of no use.
+        # Without its leases no rule may write, so the sidecar ends.
         if not self.draining and self.settings.leadership is not None:
             self._end(self.settings.leadership.connection, reason)
 
@@ -350,7 +352,7 @@ class Sidecar:
             self._connections = [each for each in self._connections if not each.is_closed]
             try:
                 connection = await reopened(self.settings, name)
-            except BridgeError as error:  # a file of the configuration cannot be read any more
+            except BridgeError as error:  # a file of the configuration is no longer readable
                 self._ended = error
                 self.finished.set()
                 return

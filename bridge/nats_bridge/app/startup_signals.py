@@ -21,7 +21,7 @@ def listen_early() -> None:
 
 
 def hangup_came() -> bool:
-    """Whether a SIGHUP arrived since; True only once."""
+    """Return whether a SIGHUP has arrived since the last call."""
     came = bool(_hangups)
     _hangups.clear()
     return came

@@ -1,7 +1,7 @@
 """The command `nats-bridge`.
 
-`main` is the console entry. Every command lives in a module of its own that is imported only when it is
-used, so that `explain` does not pay for what `run` needs.
+`main` is the console entry point. Each command is a module that is imported only when it is used, so `explain` does not
+import the packages that `run` needs.
 """
 
 from __future__ import annotations

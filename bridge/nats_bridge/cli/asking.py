@@ -1,4 +1,4 @@
-"""Runs commands that ask a server and end, or finish at a signal what is in flight; shows their progress."""
+"""Runs commands that ask a server, shows their progress, and lets them finish messages in flight at a signal."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _SHOWN_EVERY: Final = 2.0  # seconds between two lines of progress
 def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
     """Run a coroutine and return its result, without logs.
 
-    Left out are asyncio's own remarks (on TLS connections that the other side closes) and the log of a running sidecar:
-    what matters of it is in the answer, and standard output may be for a program to read.
+    asyncio's own messages (about TLS connections closed by the peer) and the sidecar's log are suppressed. The
+    important facts are in the answer, and a program may be reading standard output.
     """
     with quiet_logs():
         return asyncio.run(question)
@@ -34,7 +34,7 @@ def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
 
 @contextmanager
 def quiet_logs() -> Iterator[None]:
-    """Silence the log of the sidecar's modules, and asyncio's; see `ask`."""
+    """Silence asyncio and the log of the sidecar's modules inside the block; see `ask`."""
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -50,7 +50,7 @@ class Stop:
 
     Attributes:
         event: set then.
-        code: the exit code for it, 130 or 143; 0 where none came.
+        code: the exit code for the signal, 130 or 143; 0 if none arrived.
     """
 
     event: asyncio.Event = field(default_factory=asyncio.Event)
@@ -61,7 +61,7 @@ class Stop:
 def stopping() -> Iterator[Stop]:
     """Watch for signals inside the block; a second one ends the process at once.
 
-    In another thread than the main one, where no signals are handled, nothing is noticed.
+    Only the main thread receives signals; in other threads this does nothing.
     """
     stop, loop = Stop(), asyncio.get_running_loop()
 
@@ -87,11 +87,11 @@ def run_job(
     """Run a job that reports its progress and ends early at a signal, without logs.
 
     Args:
-        job: called with an event that is set at a signal, and with what it reports its progress to.
-        text: the line on stderr for the seconds so far and what is reported.
+        job: a function that is called with an event, set at a signal, and with a function that reports progress.
+        text: the text of the progress line on stderr, before the seconds and the reported progress.
 
     Returns:
-        The job's result, and the exit code for a signal; 0 without one.
+        The result of the job, and the exit code for a signal (0 if none arrived).
     """
 
     async def stoppable() -> tuple[_Answer, int]:
@@ -104,7 +104,7 @@ def run_job(
 def show(data: Callable[[], Any], lines: Callable[[], Iterable[str]], *, as_json: bool) -> None:
     """Print a result on stdout, for a program or for a person."""
     if as_json:
-        # ASCII alone: texts of messages can hold what no output takes, or what acts on a terminal.
+        # ASCII only, because messages can contain characters that the output cannot encode or that control a terminal.
         click.echo(json.dumps(data(), indent=2))
         return
     for line in lines():

@@ -109,7 +109,7 @@ def _check(config: Path, server: str | None, *, permissions: bool, nsc: bool, as
     try:
         settings = load(config)
         if server or permissions:
-            # Only then what connects is needed: importing it takes longer than all the rest.
+            # Import the modules that connect only now, because that takes longer than everything else.
             from nats_bridge.app.preflight import check_server, with_server
             from nats_bridge.cli.asking import ask
 
@@ -173,7 +173,7 @@ def _show_tests(settings: Settings, verdicts: Sequence[RuleTestVerdict]) -> None
 
 
 def _url(server: str | None) -> str | None:
-    """The server named by `--server`; None for the configuration's own.
+    """Return the server named by `--server`; None for the configuration's own.
 
     Raises:
         ConfigError: it is not the URL of a server.
@@ -186,7 +186,7 @@ def _url(server: str | None) -> str | None:
 
 
 def finding_line(finding: CheckFinding) -> str:
-    """A finding as text."""
+    """Return a finding as text."""
     named = not finding.rule or f"'{finding.rule}'" in finding.text
     return f"{_mark(finding)} {'' if named else finding.rule + ': '}{printable(finding.text)}"
 

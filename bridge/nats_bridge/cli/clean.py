@@ -19,18 +19,19 @@ from nats_bridge.settings import Settings, load
 
 
 async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
-    """Delete the rules' durable consumers and leases; the next start of such a rule follows its `start` again.
+    """Delete the rules' durable consumers and leases. At its next start such a rule follows its `start` setting again.
 
     Args:
         settings: the configuration.
-        rules: names of rules; empty for all.
+        rules: names of rules; empty for all rules.
 
     Returns:
-        One line per rule: what was removed, or that there was nothing; with replicas, another one about its lease.
+        One line per rule: the consumer that was removed, or that nothing was found. With replicas, also a line about
+            its lease.
 
     Raises:
-        ConfigError: there is no such rule.
-        ServerUnreachableError, CredentialsError, ApiError: the server cannot be asked.
+        ConfigError: a rule of that name does not exist.
+        ServerUnreachableError, CredentialsError, ApiError: a server does not answer.
     """
     chosen = [settings.rule_named(name) for name in rules] or list(settings.rules)
     leases = settings.leadership

@@ -30,10 +30,10 @@ def connection_options(command: _Command) -> _Command:
 
 
 def members_of(server: str) -> dict[str, Any]:
-    """The connection that `--server` names without a configuration, as one holds it.
+    """Return the connection that `--server` names without a configuration, in a configuration's form.
 
-    URLs have a colon, and commas between them; `NATS_CREDS` in the environment names their credentials file, as it does
-    for `nats`. Everything else is a context of `nats`.
+    A value with a colon is one or more URLs, separated by commas; the environment variable `NATS_CREDS` may name a
+    credentials file for them, as for `nats`. Any other value is the name of a `nats` context.
 
     Raises:
         ConfigError: it is not a URL.
@@ -51,7 +51,7 @@ def members_of(server: str) -> dict[str, Any]:
 def known_connections(*, server: str | None, config: Path | None, **_: object) -> tuple[Settings, str]:
     """Settings with the connections of `connection_options`, and the name of the chosen one.
 
-    Other options of a command may be given, too.
+    The command may have other options as well.
 
     Raises:
         ConfigError: none is named, or the configuration lacks it.
@@ -70,7 +70,7 @@ def known_connections(*, server: str | None, config: Path | None, **_: object) -
 
 
 def connection_named(**given: Any) -> Connection:
-    """The connection that the options of `connection_options` name.
+    """Return the connection that the options of `connection_options` name.
 
     Raises:
         ConfigError: as for `known_connections`.

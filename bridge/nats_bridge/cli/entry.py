@@ -1,4 +1,4 @@
-"""The console entry: finds and runs the command; an error becomes two lines and an exit code."""
+"""Finds and runs the command, and turns errors into two lines and an exit code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nats_bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-# What each command is called, where it is in this package, and the list's words about it. Kept here as text, because
+# Names of the commands, their places in this package, and their lines in the help. They are kept here as text because
 # listing the commands must not import them all.
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "init": ("cli.init.command:init_command", "Print the rules for a native configuration."),
@@ -98,7 +98,6 @@ class _Commands(click.Group):
 
 
 def _installed_elsewhere() -> dict[str, EntryPoint]:
-    """The commands that other installed distributions have, by name."""
     from importlib.metadata import entry_points
 
     return {each.name: each for each in entry_points(group="nats_bridge.commands") if each.name in _ELSEWHERE}
@@ -156,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = outcome if isinstance(outcome, int) else EXIT_GOOD
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of our output has ended (`… | head`). Nothing more can be written, at exit neither.
+        # The reader of the output has ended (`… | head`). Nothing more can be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = EXIT_NO
     except (KeyboardInterrupt, click.Abort):
@@ -172,9 +171,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 @contextmanager
 def _interruptible(terminated: list[int]) -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does, so that a command ends its servers and removes its files.
+    """Let SIGTERM act like Ctrl-C, so that a command ends its servers and removes its files.
 
-    SIGINT does so also where it was ignored, as in a script's background; `asyncio.run` would not handle it there.
+    SIGINT is handled even if it was ignored, as in a script's background job; `asyncio.run` would not handle it there.
 
     Args:
         terminated: gets the number of a SIGTERM, unless the command handles it itself.
@@ -203,7 +202,7 @@ def _interruptible(terminated: list[int]) -> Iterator[None]:
 def _exit_code(error: Exception) -> int:
     if isinstance(error, click.ClickException):
         return EXIT_USAGE
-    return int(getattr(error, "exit_code", EXIT_NO))  # the errors of all our packages carry one
+    return int(getattr(error, "exit_code", EXIT_NO))  # the errors of all packages of this project have one
 
 
 def _reported(error: Exception, given: Sequence[str]) -> str:

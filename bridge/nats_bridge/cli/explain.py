@@ -126,7 +126,7 @@ _LENGTHS: Final = {
 
 
 def _heading(transform: Transform) -> list[str]:
-    """The transform, and what servers do wrong with it."""
+    """Return the lines that show the transform and the defects that servers have with it."""
     lines = [
         f"source       {_shown(transform.pattern)}",
         f"destination  {_shown(transform.destination) or '(empty: no transform)'}",
@@ -187,7 +187,7 @@ def _input(item: Input) -> str:
 
 
 def _place(index: int, position: int) -> str:
-    # Index 0 and negative ones mean the first token, whatever it is (all servers).
+    # Index 0 and negative indexes mean the first token (on all servers).
     return f"wildcard {index} (token {position})" if index > 0 else f"index {index}, which means token {position}"
 
 
@@ -207,7 +207,7 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _shown(raw: bytes) -> str:
-    """Escape what is not UTF-8, and control characters, for a screen."""
+    """Escape control characters and bytes that are not UTF-8 for a terminal."""
     return one_line(text_of(raw))
 
 
@@ -222,8 +222,7 @@ _ENCODING: Final = ("utf-8", "surrogateescape")
 def answer_stream(source: BufferedReader, sink: BinaryIO, dialect: Dialect) -> None:
     """Answer every line of `source` until its end.
 
-    Answers to all lines that have come in so far are flushed before more is read, so that a program may
-    talk to us line by line.
+    Answers to all complete lines are flushed before more input is read, so a program can exchange single lines with it.
     """
     answerer = LineAnswerer(dialect)
     pieces: list[bytes] = []  # of a line whose end has not come in yet
@@ -242,7 +241,7 @@ def answer_stream(source: BufferedReader, sink: BinaryIO, dialect: Dialect) -> N
 
 
 class LineAnswerer:
-    """Answers lines; every (source, destination) is compiled once.
+    """Answers lines. Each pair of source and destination is compiled only once.
 
     Args:
         dialect: the server version to behave like.
@@ -253,7 +252,7 @@ class LineAnswerer:
         self._compiled: dict[tuple[str, str], _Apply | str] = {}
 
     def answer(self, line: bytes) -> bytes:
-        """The answer to one line, with its line end. Never raises."""
+        """Return the answer to one line, with its line end. Never raises."""
         try:
             request = json.loads(line.decode(*_ENCODING))
         except ValueError as error:

@@ -109,7 +109,7 @@ async def _read(settings: Settings, name: str) -> AccountState:
 
 
 def _write(plan: FailoverPlan, folder: Path) -> dict[tuple[str, str], Path]:
-    """Write the consumers' configurations; the file of each."""
+    """Write the consumers' configurations. Return the file of each."""
     written = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)

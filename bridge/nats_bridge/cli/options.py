@@ -28,7 +28,7 @@ def config_option(command: _Command) -> _Command:
 
 
 def optional_config_option(command: _Command) -> _Command:
-    """`-c FILE`, as `config`; None if it is left out."""
+    """Add the option `-c FILE` as the parameter `config`, which is None if the option is missing."""
     return _config(required=False)(command)
 
 
@@ -58,12 +58,12 @@ def dialect_option(command: _Command) -> _Command:
 
 
 def only_permissions() -> bool:
-    """Whether `nats-bridge --permissions COMMAND` asks what the users must be allowed; nothing else is done then."""
+    """Return whether `nats-bridge --permissions COMMAND` was called; the command then does nothing else."""
     return bool(click.get_current_context().find_root().params.get("permissions"))
 
 
 def print_permissions(settings: Settings, connections: Iterable[str], needs: Iterable[Need]) -> int:
-    """Do what `--permissions` is for: print what the connections' users must be allowed; returns the exit code."""
+    """Print the permissions that the connections' users need, for `--permissions`. Return the exit code."""
     from nats_bridge.permissions import permissions_of
 
     click.echo(permissions_of({name: settings.connections[name] for name in connections}, needs))
@@ -71,7 +71,7 @@ def print_permissions(settings: Settings, connections: Iterable[str], needs: Ite
 
 
 def to_dialect(_: click.Context | None, __: click.Parameter | None, value: str) -> Dialect:
-    """A callback of options: the dialect of that name."""
+    """Return the dialect of an option, as its callback."""
     try:
         return dialect(value)
     except UnknownDialectError as error:

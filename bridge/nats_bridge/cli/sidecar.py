@@ -1,4 +1,4 @@
-"""`nats-bridge run`; logs the reason where it does not start."""
+"""`nats-bridge run`, which logs the reason if it does not start."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run_command(config: Path) -> int:
       nats-bridge run -c config/republish-monitor.yaml
       BRIDGE_LOG__FORMAT=json nats-bridge run -c config/republish-monitor.yaml
     """
-    seen = content_hash(config)  # before it is read: what is written from here on is a change
+    seen = content_hash(config)  # hashed before reading, so a later write counts as a change
     try:
         settings = load(config)  # before the runtime is imported: a mistake in the file shows at once
     except BridgeError as error:
@@ -46,7 +46,7 @@ def run_command(config: Path) -> int:
 
 
 def _refuse(error: BridgeError, wanted: Log) -> int:
-    """Log the reason where logs are JSON, and return the exit code; where a person reads, raise the error itself."""
+    """Log the reason if logs are JSON, and return the exit code; otherwise raise the error again."""
     if not is_json(wanted):
         raise error
     configure_logs(wanted)

@@ -12,12 +12,12 @@ from nats_transforms.stream_config.json_text import read_json
 
 
 def read_stream_config(file: str) -> Any:
-    """The JSON value of a file, or of stdin for `-`; of an answer of the API, the configuration in it.
+    """Return the JSON value of a file, or of stdin for `-`. In an answer of the API, find the configuration.
 
-    What is JSON and no object is left to the server's own words.
+    JSON values other than objects are returned too: the server's own error describes them better.
 
     Raises:
-        ConfigError: it cannot be read, or is no JSON.
+        ConfigError: the file cannot be read, or is not JSON.
     """
     shown = "stdin" if file == "-" else file
     try:
@@ -30,6 +30,6 @@ def read_stream_config(file: str) -> Any:
         raise ConfigError(f"{shown}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from None
     except RecursionError:
         raise ConfigError(f"{shown}: not valid JSON: nested too deep") from None
-    # The API's answers and `nats stream info --json` wrap the configuration; take it from there.
+    # The API's answers and `nats stream info --json` wrap the configuration.
     inner = config.get("config") if isinstance(config, dict) and "name" not in config else None
     return inner if isinstance(inner, dict) else config

@@ -17,7 +17,7 @@ from nats_transforms.stream_config.reading import read_request
 
 
 def validate(file: str, previous: str | None, version: Dialect, *, as_json: bool) -> int:
-    """Print the answer of a server of that version to a stream configuration; returns the exit code."""
+    """Print the answer of a server of that version to a stream configuration. Return the exit code."""
     config = read_stream_config(file)
     before = None if previous is None else _present_config(previous, file, version)
     what = "it" if before is None else "the update"

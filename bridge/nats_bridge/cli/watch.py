@@ -79,7 +79,7 @@ async def _watched(settings: Settings, name: str, stalled_after: float, *, as_js
 
 
 def _is_known(state: LinkState, enough: bool) -> bool:
-    """Whether the state of a link is certain: up to date, stalled, or making progress for long enough."""
+    """Return whether the state of a link is certain: up to date, stalled, or making progress for long enough."""
     return not state.behind or state.reason is not None or (enough and state.stalled == 0)
 
 

@@ -31,7 +31,9 @@ _PAUSE, _LATE_PAUSE = 0.01, 0.25  # seconds between two publications
 
 
 async def same_account(one: Connection, other: Connection, *, patiently: bool = False) -> bool | None:
-    """Whether two connections reach the same account; None if neither user may find out.
+    """Return whether two connections reach the same account.
+
+    None if the permissions of both users are too narrow to tell.
 
     Args:
         one, other: the connections.
@@ -46,7 +48,7 @@ async def same_account(one: Connection, other: Connection, *, patiently: bool = 
 
 
 async def same_stream(connection: Connection, info: Json) -> bool | None:
-    """Whether a connection reaches the stream that another one reaches; None if its user may not ask.
+    """Return whether a connection reaches the same stream as another one; None if its user may not request it.
 
     Args:
         connection: the connection.
@@ -67,10 +69,10 @@ async def same_stream(connection: Connection, info: Json) -> bool | None:
 
 
 class SharedAccounts:
-    """The known pairs of open connections; each pair is asked about once.
+    """Remembers which pairs of open connections share an account. Each pair is probed once.
 
     Attributes:
-        answers: by pair, whether both reach the same account; None if neither user may find out.
+        answers: for each pair, whether both reach the same account; None if permissions are too narrow to tell.
         on_late: awaited when connections turn out to reach the same account after `ask` answered that they do not.
     """
 
@@ -120,14 +122,14 @@ class SharedAccounts:
 
 
 class _Probe:
-    """Asks about one pair; its subscriptions are open from `ask` to `close`."""
+    """Probes one pair. Its subscriptions are open from `ask` to `close`."""
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
         one, other = pair
         self._ways = {str(one.client.new_inbox()): (one, other), str(other.client.new_inbox()): (other, one)}
         self._subscriptions: list[BatchSubscription] = []
-        self._refused: set[str] = set()  # inboxes, to the one or the other
+        self._refused: set[str] = set()  # inboxes of either connection
         self._received = False
         self._settled = False  # silence between them is certain
         self._news = asyncio.Event()
@@ -141,11 +143,14 @@ class _Probe:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether there is no message yet, and one could still come."""
+        """Whether no message has arrived yet and one still could."""
         return self.answer is False and not self._settled and not _is_closed(self.pair)
 
     async def ask(self, *, patiently: bool) -> None:
-        """Publish until there is an answer, or a message should have arrived; `patiently` also a late one."""
+        """Publish until there is an answer, or a message should have arrived.
+
+        With `patiently`, also wait for a late one.
+        """
         loop = asyncio.get_running_loop()
         for connection in self.pair:
             connection.on_refusal(self._on_refusal)
@@ -165,7 +170,7 @@ class _Probe:
             await self.late()
 
     async def late(self) -> bool:
-        """Keep publishing for some seconds; whether a message has arrived."""
+        """Keep publishing for some seconds. Return whether a message has arrived."""
         loop = asyncio.get_running_loop()
         end = loop.time() + ANSWER
         while self.is_doubtful and loop.time() < end:

@@ -1,8 +1,9 @@
 """Removed messages, as the server reports them: API audit advisories of one account.
 
-The server audits every delete and purge request (`$JS.EVENT.ADVISORY.API`), and stream updates; not publishes,
-limits and expiry. Advisories are not ordered with the messages. Their time stamps show which messages were stored
-later, so an early one does no harm; a late one does: a known divergence of `Nats-Last-Sequence`.
+The server sends an audit advisory (`$JS.EVENT.ADVISORY.API`) for every delete and purge request and every stream
+update, but not for publishes, limits and expiry. Advisories are not ordered with the messages. An early advisory does
+no harm, because its time stamp shows which messages were stored later. A late one can make `Nats-Last-Sequence` differ
+from the server's (a known divergence).
 
 The server audits requests of any kind, so all rules of a connection share one subscription: with one each, a hundred
 rules would receive each other's requests a hundred times.
@@ -76,7 +77,7 @@ class Removals:
         self._changing = asyncio.Lock()
 
     async def follow(self, stream: str, reported: Callable[[Removal], None]) -> None:
-        """Call `reported` with each removal from a stream from now on; it must not raise and must not block."""
+        """Call `reported` with each removal from a stream from now on. It must neither raise nor block."""
         async with self._changing:
             self._followers.setdefault(stream, []).append(reported)
             if self._subscription is None:
@@ -103,9 +104,9 @@ class Removals:
 
 
 def read_audit(data: bytes) -> Removal | None:
-    """Return what an audit advisory means for a stream; None for refused requests and for all other requests.
+    """Return the removal that an audit advisory reports; None for refused requests and for all other requests.
 
-    Any user that may publish on the subject can send anything: None for what is not an advisory, too.
+    Any user that may publish on the subject can send anything, so the result is also None for invalid advisories.
     """
     try:
         return _read(data)
@@ -118,7 +119,7 @@ def _read(data: bytes) -> Removal | None:
         return None
     advisory = json.loads(data)
     subject = str(advisory.get("subject", ""))
-    # A domain's prefix may stand before the subject; what counts is the end.
+    # The subject may begin with a domain's prefix, so compare only its end.
     response = json.loads(advisory.get("response") or "{}")
     if response.get("error"):
         return None

@@ -1,13 +1,13 @@
 """Cuts reads into raw messages, in batches: stands in for nats-py's parser.
 
 Theory of operation. nats-py builds an object and a dict of headers for every message. The dict loses duplicates, order
-and spacing, and the objects cost most of the time. Here a read is cut into plain tuples of bytes, and everything that
-one read holds for one subscription is delivered as one list. A read with messages for a hundred rules becomes a hundred
+and spacing, and the objects cost most of the time. Here a read is cut into plain tuples of bytes, and all messages of
+one read for one subscription are delivered as one list. A read with messages for a hundred rules becomes a hundred
 batches, not one whenever the subscription changes.
 
-A message that is not complete stays unread, and its first line says how many bytes it needs. Later reads are only
-collected until they are there, and joined once. What must be awaited, such as an answer to a PING, is yielded as a
-step: the caller awaits it, or returns the rest of the read to a task that can.
+A message that is not complete stays unread, and its first line gives the number of bytes it needs. Later reads are
+collected until all of them have arrived, and then joined once. An action that must be awaited, such as the answer to a
+PING, is yielded as a step. The caller awaits it, or passes the rest of the read to a task that can.
 
 Worked example: one read, with subscriptions 5 and 9.
 
@@ -19,11 +19,11 @@ Worked example: one read, with subscriptions 5 and 9.
 
 Invariants:
 
-* The messages of one subscription keep their order; those of different subscriptions need not.
+* Messages of one subscription keep their order. Messages of different subscriptions may not.
 * All messages before a control line are delivered before the line has an effect.
 * A control message of a subscription (status 100) comes after the messages of this subscription before it.
 * After `reset`, nothing of the earlier connection is delivered.
-* What is not the NATS protocol is a `ProtocolError`: the connection ends, and is opened again.
+* Bytes that are not NATS protocol raise a `ProtocolError`: the connection ends and is opened again.
 """
 
 from __future__ import annotations
@@ -43,28 +43,29 @@ Delivered: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 """One delivered message: subject, reply subject (empty if none), raw header block (empty if none), payload."""
 
 InBulk: TypeAlias = Callable[[bytes, int, bytes], int]
-"""Takes whole deliveries to one subscription off a read: gets the read, where they begin, and the subscription's sid;
-returns the position after the last one that it took. It must not raise and must not wait."""
+"""Takes deliveries to one subscription from a read. It gets the read, the position of the first delivery, and the sid
+of the subscription, and returns the position after the last delivery that it took. It must neither raise nor wait."""
 
-_SMALL = 300  # bytes after its first line within which a small message ends; larger ones are not searched for ends
-_SKIPPED = 8  # reads for which the plain parser is not tried, after one that it could not parse
-_BULK_LINE = 4096  # bytes in which a message shows its sid, or is not taken in bulk
+_SMALL = 300  # bytes after the first line in which a small message must end
+_SKIPPED = 8  # reads for which the plain parser is not tried after it has failed once
+_BULK_LINE = 4096  # bytes that must contain a message's sid, or it is not taken in bulk
 _BULK_FIELDS = 4  # the kind, the subject, the sid, the rest
 _DELIVERY_SPACES = 4  # in the first line of a message with a reply subject
 _UNREADABLE = (ValueError, IndexError, RecursionError)
-"""What parsing raises. nats-py ends the connection for a `ProtocolError`; on others it would silently stop reading."""
+"""Errors of parsing. nats-py ends the connection for a `ProtocolError`. After any other error it would silently stop
+reading."""
 _CONTROL_STATUS = b"NATS/1.0 100"
 _ACK_PREFIX = b"$JS.ACK."
 _PERMISSIONS = "permissions violation"
 _RECONNECT = re.compile("authorization violation|authentication (expired|revoked|timeout)|maximum payload violation")
-"""Errors before the server closes a connection that can be reconnected: the user's time is over or the user is unknown,
-and the next connect reads the credentials again; or a reload has lowered `max_payload`, which servers (2.9.10, 2.10.27,
-2.15.1) announce only in the INFO of the next connection."""
+"""Errors after which the server closes the connection but the client can reconnect. The user may have expired or be
+unknown, and the next connect reads the credentials again. Or a reload has lowered `max_payload`, which servers (2.9.10,
+2.10.27, 2.15.1) announce only in the INFO of the next connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The receiver of one subscription's messages; of as many as it likes in bulk."""
+    """The receiver of one subscription's messages, which may also take messages in bulk."""
 
     on_batch: Callable[[list[Delivered]], None]
     on_control: Callable[[bytes, bytes], None] | None
@@ -72,16 +73,16 @@ class Route:
 
 
 _Step: TypeAlias = tuple[Callable[[], Awaitable[None]], bytes, int, int]
-"""What a read has to wait for: what to call; the bytes that it is in, and where it begins there; and where what follows
-these bytes begins in the read."""
+"""An action that a read must wait for: the function to call, the bytes that contain the operation, its position in
+them, and the position in the read at which these bytes end."""
 
 
 class BatchParser:
-    """Cuts reads into messages; stands in for nats-py's `Parser` (same `parse` and `reset`).
+    """Cuts reads into messages, in place of nats-py's `Parser` (with `parse` and `reset`).
 
-    The line formats are the server's: one space between fields, `MSG subject sid [reply] size` and
-    `HMSG subject sid [reply] header-size total-size`. A stored subject may hold spaces (2.10 lets an ingress transform
-    make such); then the fields are counted from the end, where a consumer's delivery always has its reply subject.
+    The line formats are the server's: one space between fields, `MSG subject sid [reply] size` and `HMSG subject sid
+    [reply] header-size total-size`. A stored subject may contain spaces, because an ingress transform of 2.10 can
+    produce them. Fields are then counted from the end, since a consumer's delivery always has a reply subject.
     """
 
     def __init__(self, nc: Client) -> None:
@@ -90,13 +91,13 @@ class BatchParser:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was read so far; the connection restarts."""
+        """Forget unread bytes, because the connection restarts."""
         self._unread: list[bytes] = []
         self._unread_size = 0
         self._wanted = 0
         self._sorted: dict[bytes, tuple[Route, list[Delivered]]] = {}
         self._skips = 0
-        self._has_at = False  # whether a reply subject of what is sorted may hold an `@`
+        self._has_at = False  # whether a reply subject in this read may contain an `@`
         self._epoch = getattr(self, "_epoch", 0) + 1
 
     async def parse(self, chunk: bytes = b"") -> None:
@@ -115,7 +116,7 @@ class BatchParser:
         """Handle one read of the socket, up to the first thing that must be waited for.
 
         Returns:
-            What is left for `parse`, beginning with that; empty where all is handled.
+            Return the bytes left for `parse`, from the first operation that must be awaited; empty if none is left.
 
         Raises:
             ProtocolError: the server sent something that is not the NATS protocol.
@@ -128,7 +129,7 @@ class BatchParser:
         return b""
 
     def _steps(self, chunk: bytes) -> Generator[_Step, None, None]:
-        """Handle one read; yield what has to be waited for. A caller that does not wait hands the rest in again."""
+        """Handle one read, and yield each action to wait for. A caller that does not wait passes the rest in again."""
         if not chunk:
             return
         epoch, position, data = self._epoch, 0, chunk
@@ -172,7 +173,7 @@ class BatchParser:
         route.on_batch(batch)
 
     def _bulk_route(self, data: bytes, position: int) -> tuple[InBulk, bytes] | None:
-        """What takes the message at a position in bulk, and its sid."""
+        """Return the bulk receiver of the message at a position, and its sid."""
         fields = data[position : position + _BULK_LINE].split(b" ", 3)
         if len(fields) < _BULK_FIELDS:
             return None
@@ -180,16 +181,19 @@ class BatchParser:
         return None if route is None or route.in_bulk is None else (route.in_bulk, fields[2])
 
     def _take_bulk(self, data: bytes, position: int) -> int:
-        """Let the subscription whose message comes first take what it likes; everything before is handed over."""
+        """Let the subscription of the first message take messages in bulk.
+
+        Everything before them was passed on already.
+        """
         found = self._bulk_route(data, position)
         return found[0](data, position, found[1]) if found else position
 
     def _cut_plain(self, data: bytes, position: int) -> int:
-        """Sort common messages: small, without headers, and no line end in the payload.
+        """Sort common messages: small ones without headers and without line ends in the payload.
 
-        Cutting a whole read at its line ends takes a third less time than going from message to message. The first
-        message of another kind ends it; the first one shows whether there are reply subjects: deliveries of consumers
-        have them, answers do not.
+        Splitting the whole read at its line ends takes a third less time than going from message to message. It stops
+        at the first message of another form. The first message shows whether all have reply subjects: consumer
+        deliveries do, answers do not.
 
         Returns:
             The position after the last message that was sorted.
@@ -237,13 +241,15 @@ class BatchParser:
         return position
 
     def _cut(self, data: bytes, epoch: int, position: int, behind: int) -> Generator[_Step, None, int]:
-        """Sort every whole message in `data` from a position on into batches; the position after the last one.
+        """Sort every complete message in `data` from a position on into batches.
+
+        Return the position after the last one.
 
         Args:
             data: read, and joined.
             epoch: of the connection.
-            position: where the first message begins.
-            behind: how much of the read is in `data`.
+            position: the start of the first message.
+            behind: the position in the read at which `data` ends.
         """
         # Reads are searched, not reply subjects: most have none, and this costs nothing for each message.
         self._has_at = self._has_at or b"@" in data
@@ -325,7 +331,8 @@ class BatchParser:
                 and block.startswith(_CONTROL_STATUS)
                 and not reply.startswith(_ACK_PREFIX)
             ):
-                # The others' batches may wait; this one's messages come before the control message after them.
+                # Other subscriptions' batches may wait. This subscription's messages must come before the control
+                # message after them.
                 del self._sorted[sid]
                 current = b""
                 if batch:
@@ -336,7 +343,7 @@ class BatchParser:
         return position
 
     def _pong(self) -> None:
-        """Do what nats-py does, which would end the connection where the PING's caller has given up."""
+        """Handle a PONG as nats-py does, but do not end the connection if the caller of the PING has given up."""
         nc = self.nc
         if nc._pongs:
             asked = nc._pongs.pop(0)
@@ -370,5 +377,8 @@ class BatchParser:
 
 
 def _spaced_subject(fields: list[bytes], behind: int) -> list[bytes]:
-    """The fields of a delivery whose subject holds spaces; `behind` is the number of fields after the subject."""
+    """Return the fields of a delivery whose subject contains spaces.
+
+    `behind` is the number of fields after the subject.
+    """
     return [fields[0], b" ".join(fields[1:-behind]), *fields[-behind:]]

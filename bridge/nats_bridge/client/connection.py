@@ -44,7 +44,7 @@ class FailedAttempts:
         server: its address.
         reason: why the last one failed.
         at: when that was.
-        count: how many.
+        count: the number of attempts.
     """
 
     server: str
@@ -64,10 +64,10 @@ class Connection:
         servers: the configured addresses, without user names and passwords.
         reconnects: how often it reconnected.
         last_error: the last error, and when it occurred.
-        refused_inbox: an inbox that the server refuses at present, so that the connection is useless; else None.
-        untested_server: a remark about the last server, if this release was not compared with its version; else None.
+        refused_inbox: the inbox that the server refuses at present, which makes the connection useless; None otherwise.
+        untested_server: a remark if this release was not tested with the last server's version; None otherwise.
         was_up: whether it was usable at some time.
-        failure: why it was never up; None if it was.
+        failure: the reason why the connection has never been up; None if it has.
     """
 
     def __init__(
@@ -105,7 +105,10 @@ class Connection:
 
     @property
     def server_version(self) -> str:
-        """The connected server's version, such as `2.10.27`; of a text that is none, the newest tested one."""
+        """The version of the connected server, such as `2.10.27`.
+
+        The newest tested one if the server's text is not a version.
+        """
         version = self.client.connected_server_version
         try:
             return f"{version.major}.{version.minor}.{version.patch}"
@@ -125,7 +128,10 @@ class Connection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed permanently, by a server or by us; nats-py says so also between two first attempts."""
+        """Whether it is closed permanently, by the server or by `close`.
+
+        nats-py's own flag is also set between first attempts.
+        """
         return self._closing or (self.was_up and self.client.is_closed)
 
     def on_disconnect(self, listener: Callable[[], None]) -> None:
@@ -145,7 +151,7 @@ class Connection:
         self._listeners["end"].append(listener)
 
     def forget(self, *listeners: Callable[..., None]) -> None:
-        """Stop calling these listeners, whatever they listened to."""
+        """Remove these listeners from all events."""
         for kind in self._listeners.values():
             kind[:] = [each for each in kind if each not in listeners]
 
@@ -163,7 +169,7 @@ class Connection:
             await self._up.wait()
 
     async def flush(self) -> bool:
-        """Wait until the server has handled everything written; False if the connection broke first."""
+        """Wait until the server has handled everything written so far. Return False if the connection broke first."""
         if not self.client.is_connected or self._down.is_set():
             return False
         if self._lost is None:
@@ -175,7 +181,7 @@ class Connection:
         return pong.done() and not pong.cancelled() and not lost.done()
 
     async def leave(self, reason: str) -> None:
-        """Leave the server, and connect to another one; to the same one if there is no other."""
+        """Leave the server and connect to another one, or to the same one if no other is known."""
         self.client.pool.leave()
         await self.client.reconnect(nats_py.errors.Error(reason))
 
@@ -186,7 +192,7 @@ class Connection:
         await self.client.close()
 
     def open_later(self, connecting: asyncio.Task[None], failure: BridgeError) -> None:
-        """Let a client that no server has taken so far continue to try."""
+        """Let a client that has not reached a server yet keep trying in the background."""
         self.failure_is(failure)
         _log.warning("connection.not_up", connection=self.name, reason=str(failure), meaning="tried again")
         self._connecting = connecting
@@ -299,7 +305,7 @@ class Connection:
         self.api.inbox_refused(inbox)
 
     async def _renew(self) -> None:
-        """Connect again: that asks for the permissions, and subscribes. Servers do not say when permissions change."""
+        """Reconnect, which checks permissions and subscribes again. Servers do not announce changed permissions."""
         await asyncio.sleep(self._schedule.keep(asyncio.get_running_loop().time()))
         if self.refused_inbox is not None:
             await self.client.reconnect(nats_py.errors.Error(f"the server refuses the inbox {self.refused_inbox}"))
@@ -330,14 +336,14 @@ async def open_connection(
 
     Args:
         name: the connection's name, for messages.
-        options: what `nats_bridge.settings.connect_options` made of the connection.
-        client_name: the client's name in the server's lists, to which the pod's or machine's name is added.
-        patiently: return the connection also if no server takes it; it continues to try, and `failure` says why.
+        options: the connection's options, from `nats_bridge.settings.connect_options`.
+        client_name: the client's name in the server's lists; the name of the pod or machine is appended.
+        patiently: return the connection even if no server accepts it. It keeps trying, and `failure` has the reason.
 
     Raises:
         ServerUnreachableError: none of the servers answers.
         CredentialsError: a server refuses the credentials.
-        ConfigError: TLS is asked for and the server offers none.
+        ConfigError: TLS is required and the server does not offer it.
     """
     options = dict(options)
     longest_wait, api_prefix = options.pop("reconnect_max_wait", LONGEST_WAIT), options.pop("api_prefix", OWN_API)
@@ -354,11 +360,12 @@ async def open_connection(
             connection.attempt_failed(error)
             return
         failures.append(error)
-        # Once: nats-py also reports what its close meets, and an error of this callback would end its attempts.
+        # Close once only: nats-py also reports errors of its own close, and an error of this callback would end its
+        # attempts.
         if _decides(error) and not limit.expired() and sum(map(_decides, failures)) == len(options["servers"]):
             limit.reschedule(0)  # every server has refused: waiting would not help
 
-    # nats-py tries the servers without end with -1, also at the start; the time limit ends that.
+    # With -1, nats-py tries the servers without end, also at the start. The time limit ends that.
     connecting = asyncio.create_task(
         connection.client.connect(
             **options,
@@ -377,7 +384,7 @@ async def open_connection(
             await asyncio.shield(connecting)
     except asyncio.CancelledError:
         await end_tasks(connecting)
-        await connection.close()  # nats-py leaves the socket of a connect that is cancelled open
+        await connection.close()  # nats-py leaves the socket open if a connect is cancelled
         raise
     except (OSError, nats_py.errors.Error, TimeoutError, ssl.SSLError) as error:
         cause = next((f for f in reversed(failures) if _decides(f)), next(filter(str, reversed(failures)), error))
@@ -393,7 +400,7 @@ async def open_connection(
 
 
 def _failure(connection: Connection, cause: Exception) -> BridgeError:
-    """Why no server takes a connection, in one or two lines."""
+    """Return the reason why no server takes a connection, in one or two lines."""
     place, servers = f"connection '{connection.name}'", ", ".join(connection.servers)
     if isinstance(cause, ClearTextError):
         return ConfigError(
@@ -428,7 +435,7 @@ def _refuses_credentials(error: Exception) -> bool:
 
 
 def plain_reason(error: BaseException) -> str:
-    """Why a connection failed, in words."""
+    """Return the reason why a connection failed, in words."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, socket.gaierror):
@@ -443,6 +450,6 @@ def plain_reason(error: BaseException) -> str:
 
 
 def _redacted(server: str) -> str:
-    """A server's address without user name and password."""
+    """Return a server's address without user name and password."""
     scheme, separator, rest = server.rpartition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"

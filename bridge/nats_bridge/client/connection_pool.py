@@ -1,4 +1,4 @@
-"""The connections of a configuration: opened all or none, or patiently; closed when no rule needs them."""
+"""Opens the connections of a configuration (all or none, or patiently), and closes them when no rule needs them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from nats_bridge.settings.connect_options import connect_options
 
 
 def connections_of(settings: Settings) -> set[str]:
-    """The names of the connections that the rules use."""
+    """Return the names of the connections that the rules use."""
     return {name for rule in settings.rules for name in rule.connections}
 
 
 async def open_connections(
     settings: Settings, names: Iterable[str], *, patiently: bool = False
 ) -> dict[str, Connection]:
-    """Open the named connections; none stays open when one fails.
+    """Open the named connections. If one fails, none stays open.
 
     Args:
         settings: the configuration.
         names: the names.
-        patiently: those that no server takes continue to try, unless servers refuse every one of them: then its
-            credentials or its TLS are wrong.
+        patiently: keep trying connections that no server accepts, unless servers refuse all of them, which means wrong
+            credentials or TLS.
 
     Raises:
         ServerUnreachableError, CredentialsError, ConfigError: as `open_connection` and `connect_options` raise them.
@@ -61,7 +61,7 @@ def _refuse_all_refused(opened: Iterable[Connection]) -> None:
 
 
 async def reopened(settings: Settings, name: str) -> Connection:
-    """A connection in the place of one that its server ended permanently, which continues to try if no server takes it.
+    """Return a new connection for one that its server ended permanently. It keeps trying if no server accepts it.
 
     Raises:
         ConfigError: as `connect_options`.
@@ -81,7 +81,7 @@ async def connected(settings: Settings, names: Iterable[str]) -> AsyncIterator[d
 
 
 async def close_connections(connections: Iterable[Connection]) -> None:
-    """Close connections; the process's end closes one whose server no longer reads."""
+    """Close connections. If a server no longer reads, its connection ends with the process."""
     for connection in connections:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(CLOSING):

@@ -1,8 +1,8 @@
 """Names of ephemeral consumers, the same after each restart: monitoring shows no new ones each time.
 
-A name says who created the consumer, and what for: `<client>~<rule>~<purpose>~<place>`, such as
-`nats-bridge~orders~count~pod-0`. If this process has such a consumer already, a number follows. A consumer of another
-process is neither changed nor deleted: servers from 2.10 on refuse a name that is in use (`action: create`). Then, and
+A name shows who created the consumer and its purpose: `<client>~<rule>~<purpose>~<place>`, such as
+`nats-bridge~orders~count~pod-0`. If this process has such a consumer already, a number follows. Consumers of other
+processes are not changed or deleted: servers from 2.10 on refuse a name that is in use (`action: create`). Then, and
 with older servers, which would change the other consumer, random letters follow.
 """
 
@@ -18,18 +18,18 @@ from itertools import count
 from typing import Final, Literal, TypeAlias
 
 Purpose: TypeAlias = Literal["read", "replay", "last", "count", "fence"]
-"""`read`: what a rule or a job follows a stream by; `replay`: a range is read again; `last`: the last message of each
-subject; `count`: created for its state alone; `fence`: it keeps sidecars away while a job copies."""
+"""`read`: follows a stream for a rule or a job; `replay`: reads a range again; `last`: reads the last message of each
+subject; `count`: is created only for its state; `fence`: keeps sidecars away while a job copies."""
 
 RULE: Final = ContextVar[str]("rule", default="")
-"""The rule for which the present task works; empty for none."""
+"""The rule that the present task works for; empty for none."""
 
 _LONGEST = 200  # characters, of the 255 that servers take
 _in_use: set[tuple[str, str]] = set()  # by this process: streams and names
 
 
 def place() -> str:
-    """Where this process runs, for people: the pod's name, or the machine's."""
+    """Return the name of this process's place, for people: the pod, or the machine."""
     return os.environ.get("POD_NAME") or os.environ.get("HOSTNAME") or socket.gethostname()
 
 
@@ -48,7 +48,7 @@ def release_name(stream: str, name: str) -> None:
 
 
 def unique(name: str) -> str:
-    """Return the name with random letters behind it."""
+    """Return the name with random letters appended."""
     return f"{name}~{secrets.token_hex(4)}"
 
 

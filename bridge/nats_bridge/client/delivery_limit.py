@@ -1,16 +1,16 @@
-"""Limits how many messages a server may send ahead on a connection, after it was closed as a slow consumer.
+"""Limits the messages that a server may send ahead on a connection, after it was closed as a slow consumer.
 
-A server ends a connection for which more than `max_pending` bytes wait, without an error (2.9 to 2.15). Flow control of
-push consumers does not prevent that: its window begins with 2 MiB, whatever `max_pending` is. After such an end,
-consumers are created with `max_ack_pending`. Only an end soon after the connection was established can come from
-messages that were sent ahead; `ended_connections` asks the server whether it did. If the server may not be asked, the
-second unexplained end in succession counts as one.
+If more than `max_pending` bytes wait for a connection, the server ends it without an error (2.9 to 2.15). Flow control
+of push consumers does not prevent that, because its window begins with 2 MiB regardless of `max_pending`. After such an
+end, consumers are created with `max_ack_pending`. Messages sent ahead can only explain an end soon after the connection
+was established. `ended_connections` asks the server for the reason. If the server may not be asked, the second
+unexplained end in succession counts as one.
 """
 
 from __future__ import annotations
 
-_SOON = 10.0  # seconds; a connection that lives longer has not ended because of what was sent ahead
-_RELAPSE = 60.0  # seconds from a growth of the limit, in which a loss is taken for its consequence
+_SOON = 10.0  # seconds; a connection that lived longer did not end because of messages sent ahead
+_RELAPSE = 60.0  # seconds after a raised limit in which a loss is attributed to it
 _FIRST = 1024  # messages, after the first time
 _SHRINK = 4
 _UNEXPLAINED = 2  # ends
@@ -21,7 +21,7 @@ class DeliveryLimit:
     """The limit of one connection, without I/O; the caller passes the time, in seconds.
 
     Attributes:
-        messages: how many a consumer may send before they are acknowledged; None for no limit.
+        messages: the limit of unacknowledged messages for a consumer; None for no limit.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class DeliveryLimit:
         self._is_up, self._changed = True, now
 
     def lost(self, now: float) -> bool:
-        """Note that the connection ended; return whether messages that were sent ahead may be the cause."""
+        """Note that the connection ended. Return whether messages that were sent ahead may be the cause."""
         was_up, self._is_up = self._is_up, False
         is_soon = was_up and self._possible and now - self._changed < (_RELAPSE if self._grown else _SOON)
         if not is_soon:
@@ -46,10 +46,10 @@ class DeliveryLimit:
         return is_soon
 
     def explained(self, *, slow_consumer: bool | None) -> bool:
-        """Lower the limit, if the connection ended as a slow consumer's; return whether it is lower now.
+        """Lower the limit if the connection ended as a slow consumer. Return whether it is lower now.
 
         Args:
-            slow_consumer: whether it did, after `lost` has returned True; None if the reason is unknown.
+            slow_consumer: whether the server ended it for that reason, after `lost` returned True; None if unknown.
         """
         grown, self._grown = self._grown, False
         self._unexplained = self._unexplained + 1 if slow_consumer is None else 0
@@ -68,5 +68,5 @@ class DeliveryLimit:
         self._changed, self._grown = now, True
 
     def refused(self) -> None:
-        """Note that this user may not acknowledge: without that there is no limit."""
+        """Note that this user may not acknowledge. A limit would then block the consumer, so there is none."""
         self.messages, self._possible = None, False

@@ -20,12 +20,12 @@ _ASK = "$SYS.REQ.ACCOUNT.PING"
 WHY_IT_ENDED = f"{_ASK}.*"
 """The subjects of the questions."""
 _CLOSED = 1  # the state of connections to list
-_SAME_SERVER, _OTHER_SERVER = 2.0, 0.5  # seconds for the answer; another server may be gone
+_SAME_SERVER, _OTHER_SERVER = 2.0, 0.5  # seconds for the answer; another server may have stopped
 
 
 @dataclass(frozen=True, slots=True)
 class _Established:
-    """A connection as its server knows it."""
+    """A connection, by the ids that its server uses."""
 
     server_id: str
     server_name: str
@@ -37,7 +37,7 @@ class _Established:
         return cls(client.server_id, client.server_name, client.pool.current, client.client_id)
 
     def is_restarted(self, now: _Established) -> bool:
-        """Whether the server that the client has now is this one after a restart."""
+        """Return whether the server that the client has now is this one after a restart."""
         is_there = self.server_name == now.server_name if self.server_name else self.address == now.address
         return is_there and self.server_id != now.server_id
 
@@ -56,18 +56,18 @@ class EndedConnections:
         self._refused = asyncio.Event()
 
     def established(self) -> None:
-        """Note the present connection, which is the one to ask about when it is lost."""
+        """Note the present connection, to ask about when it is lost."""
         self._last = _Established.of(self._client)
 
     def refused(self, subject: bytes) -> bool:
-        """Note a refused publication, by its subject; whether it is a question of this class."""
+        """Note a refused publication by its subject. Return whether it is a question of this class."""
         is_ours = subject.startswith(_ASK.encode())
         if is_ours:
             self._refused.set()
         return is_ours
 
     async def was_slow_consumer(self) -> bool | None:
-        """Whether the last connection ended as a slow consumer's; None if its server does not say.
+        """Return whether the last connection ended as a slow consumer; None if its server does not report it.
 
         Ask when the client is connected again, before `established`.
         """
@@ -77,7 +77,7 @@ class EndedConnections:
         is_same = last.server_id == now.server_id
         closed = await self._ask("CONNZ", last, {"state": _CLOSED, "cid": last.client_id}, is_same=is_same)
         if closed is None:
-            return None if is_same or self._refused.is_set() else False  # a server that is gone has stopped
+            return None if is_same or self._refused.is_set() else False  # a server that does not answer has stopped
         if listed := closed.get("connections"):
             return str(listed[0].get("reason")).startswith("Slow Consumer")
         counted = await self._ask("STATZ", last, {}, is_same=is_same)
@@ -90,7 +90,7 @@ class EndedConnections:
         return count > (before if server == last.server_id else 0)
 
     async def _ask(self, what: str, last: _Established, body: dict[str, Any], *, is_same: bool) -> Any:
-        """The answer of the server that held the last connection; None if it does not answer."""
+        """Return the answer of the server that held the last connection; None if it does not answer."""
         self._refused.clear()
         request = {**body, "server_name": last.server_name or last.server_id, "exact_match": True}
         limit = _SAME_SERVER if is_same else _OTHER_SERVER

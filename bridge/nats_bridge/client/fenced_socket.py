@@ -1,8 +1,8 @@
-"""A TCP socket that discards what was written under a fence that is closed now.
+"""A TCP socket that discards bytes written under a fence that has closed.
 
-A process that was stopped (SIGSTOP, a debugger, a suspended machine) resumes where it was: bytes that it had written,
-and that the kernel had not accepted, would be sent then, before any other code of ours runs. So the check is made where
-the bytes leave the process. A refusal breaks the connection and discards what is unsent.
+A process that was stopped (SIGSTOP, a debugger, a suspended machine) resumes where it was. Bytes that it had written
+and the kernel had not accepted would then be sent before any other code of the bridge runs. So the check is made where
+the bytes leave the process. A refusal breaks the connection and discards the unsent bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FencedSocket(socket.socket):
         """Connect to the first address of a host that accepts.
 
         Raises:
-            OSError: none does, with the reason of the first; or the host's name is not known.
+            OSError: no address accepts, with the reason of the first one; or the host name is unknown.
         """
         loop = asyncio.get_running_loop()
         first: OSError | None = None
@@ -56,9 +56,9 @@ class FencedSocket(socket.socket):
         raise first or OSError(f"no address of {host}")
 
     def hold_by(self, fence: WriteFence) -> None:
-        """Send what is written from now on only while a fence is open, and for no longer than it allows.
+        """Send bytes written from now on only while a fence is open, and for no longer than it allows.
 
-        Where the system supports it, the connection is closed when the peer has not acknowledged bytes for so long.
+        If the system supports it, the connection is closed when the peer has not acknowledged bytes for that time.
         """
         if fence is ALWAYS_OPEN:
             return
@@ -68,16 +68,16 @@ class FencedSocket(socket.socket):
             self.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, max(int(fence.unsent_for * 1000), 1))
 
     def send(self, *arguments: Any) -> int:
-        """As `socket.send`.
+        """Send like `socket.send`.
 
         Raises:
-            ConnectionAbortedError: a fence holds back what is unsent.
+            ConnectionAbortedError: a fence holds back the unsent bytes.
         """
         self._ask()
         return super().send(*arguments)
 
     def sendmsg(self, *arguments: Any) -> int:
-        """As `socket.sendmsg`; see `send`."""
+        """Send like `socket.sendmsg`; see `send`."""
         self._ask()
         return super().sendmsg(*arguments)
 

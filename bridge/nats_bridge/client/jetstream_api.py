@@ -1,7 +1,7 @@
 """Requests to the JetStream API, as plain JSON.
 
-nats-py's typed configurations drop members that they do not know, so requests and answers stay JSON here. Only
-members that every version from 2.9 on knows are sent: servers from 2.12 on refuse unknown ones.
+Requests and answers stay JSON here, because nats-py's typed configurations drop members that they do not know. Only
+members that every version from 2.9 on supports are sent: servers from 2.12 on refuse unknown ones.
 """
 
 from __future__ import annotations
@@ -44,27 +44,28 @@ MESSAGE_NOT_FOUND = 10037
 _FILES_LEFT = 10051
 """The answer of 2.10 to the deletion of a consumer whose folder was written to at that moment.
 
-The consumer is deleted, and a second request says so; what is left in the folder is no consumer after a restart.
+The consumer is deleted, and a second request confirms it. The files left in the folder are ignored at a restart.
 """
 
-_PATIENCE = 15.0  # for a request with its repetitions, while the server gives no answer or has no leader
+_PATIENCE = 15.0  # for a request with its repetitions, while the server does not answer or has no leader
 
 _LED = ("stream", "consumer")
-"""What has a leader in a cluster, whose answer alone counts."""
+"""Objects that have a leader in a cluster. Only the leader's answer counts."""
 
 _DOUBTED = 2
 """Repeated questions after a consumer that a cluster may have."""
 
 
 def _name_of(listed: Any) -> str:
-    """The name of what a list holds: a name, a consumer, or a stream."""
+    """Return the name of a list's entry: a name, a consumer, or a stream."""
     return str(listed if isinstance(listed, str) else listed.get("name") or listed["config"]["name"])
 
 
 def _is_clustered(stream: Json) -> bool:
-    """Whether `cluster` of STREAM.INFO is that of a cluster.
+    """Return whether `cluster` in an answer to STREAM.INFO describes a real cluster.
 
-    A leaf that is no cluster names one after itself from 2.10 on, and no other server; its consumers name none.
+    From 2.10 on, a leafnode server outside a cluster reports one named after itself, without other servers, for its
+    streams but not for its consumers.
     """
     name = stream.get("name")
     return bool(name) and (name != stream.get("leader") or bool(stream.get("replicas")))
@@ -75,7 +76,7 @@ OWN_API = "$JS.API"
 
 
 def bucket_subject(prefix: str, subject: str) -> str:
-    """Where to publish to reach a bucket's subject, such as ``$KV.leases.a``.
+    """Return the subject to publish to for a bucket's subject, such as `$KV.leases.a`.
 
     Leafnodes between domains pass no message below `$KV`. Like other clients, one puts the prefix of the API before it.
     """
@@ -89,11 +90,11 @@ class JetStreamApi:
         client: a connected client.
         connection: its name in the configuration, for messages.
         client_name: the client's name, in names of consumers.
-        prefix: what stands before each request.
+        prefix: the prefix of each request.
 
     Attributes:
-        prefix: what stands before each request.
-        delivery_limit: how many messages the connection's consumers may send ahead.
+        prefix: the prefix of each request.
+        delivery_limit: the number of messages that the connection's consumers may send ahead.
     """
 
     def __init__(
@@ -111,11 +112,14 @@ class JetStreamApi:
         self._in_clusters: set[str] = set()  # streams
 
     def subject(self, request: str) -> str:
-        """The subject of a request, such as ``STREAM.INFO.ORDERS``."""
+        """Return the subject of a request, such as `STREAM.INFO.ORDERS`."""
         return f"{self.prefix}.{request}"
 
     def reports(self, advisory: bytes) -> bool:
-        """Whether an advisory is of the API's domain: those of all domains arrive, about streams of any name."""
+        """Return whether an advisory is from the API's domain.
+
+        Advisories of all domains arrive, for streams of any name.
+        """
         tokens = self.prefix.split(".")
         if len(tokens) != 3 or (tokens[0], tokens[2]) != ("$JS", "API"):
             return True
@@ -132,13 +136,13 @@ class JetStreamApi:
         fence: WriteFence = ALWAYS_OPEN,
         patience: float | None = None,
     ) -> Json:
-        """Send one API request (`subject` without the prefix); return the answer's JSON.
+        """Send one API request (`subject` without the prefix). Return the answer's JSON.
 
         Args:
             subject: what to ask.
             body: the request's JSON.
             fence: nothing is sent while it is closed, also when the request is repeated.
-            patience: seconds with repetitions, if not the API's own; 0 for a single request.
+            patience: seconds for the request and its repetitions, if not the default; 0 for a single request.
 
         Raises:
             ApiError: the server's error, or no answer in time.
@@ -160,7 +164,9 @@ class JetStreamApi:
         return await self._patiently(lambda: self._request_once(subject, payload, headers))
 
     async def ask_elsewhere(self, subject: str, data: bytes) -> Json:
-        """Send one request to an API at any prefix, once; the answer's JSON, which may be an error of that server.
+        """Send one request to the API at any prefix, once.
+
+        Return the answer's JSON, which may be an error of that server.
 
         Args:
             subject: what to ask, with its prefix.
@@ -219,10 +225,10 @@ class JetStreamApi:
         return reply
 
     def _has_leader(self, stream: str, info: Json) -> bool:
-        """Whether the answer about a stream or consumer is its leader's.
+        """Return whether the answer about a stream or consumer is its leader's.
 
-        A restarted server answers from its old state until it has found the leader, and at first as if it were in
-        no cluster. Then it also gives each stream another creation time, that of its own store (2.10.27).
+        A restarted server answers from its old state until it has found the leader. At first it answers as if it were
+        not in a cluster, and reports another creation time for each stream, from its local store (2.10.27).
         """
         cluster = info.get("cluster")
         return stream not in self._in_clusters if cluster is None else bool(cluster.get("leader"))
@@ -230,7 +236,7 @@ class JetStreamApi:
     async def ask(
         self, subject: str, data: bytes, headers: Mapping[str, str] | None = None, *, within: float | None = None
     ) -> bytes:
-        """Send one request, of any kind, once; return the answer as it is.
+        """Send one request of any kind, once. Return the answer as it is.
 
         Args:
             subject: what to ask.
@@ -270,8 +276,8 @@ class JetStreamApi:
                 retriable=True,
             ) from None
         except (nats_py.errors.Error, OSError) as error:
-            # Waiting helps where it is full of what its server has not taken: not where it is closed, nor with a
-            # request that is too large, or to no valid subject.
+            # Waiting helps only if the buffer is full because the server has not read it, not if the connection is
+            # closed, the request too large, or the subject invalid.
             full = isinstance(error, nats_py.errors.OutboundBufferLimitError | OSError)
             retriable = full and not self.client.is_closed
             raise ApiError(f"{place}: {subject}: {error}", description=str(error), retriable=retriable) from None
@@ -287,7 +293,7 @@ class JetStreamApi:
                 self._fail(request, NotPermittedError(f"connection '{self.connection}'", subject))
 
     def inbox_refused(self, inbox: str | None) -> None:
-        """Fail all requests from now on, because the server refuses an inbox; None ends that."""
+        """Fail all requests from now on, because the server refuses an inbox. None ends that."""
         self._refused_inbox = inbox
         if inbox is not None:
             for request in self._in_flight:
@@ -301,7 +307,7 @@ class JetStreamApi:
         request.cancel()
 
     async def stream_info(self, stream: str, *, deleted: bool = False, subjects: str | None = None) -> Json:
-        """`STREAM.INFO`; with the list of interior deletes, or the message counts of some subjects, if wanted."""
+        """Request `STREAM.INFO`, optionally with interior deletes or message counts of some subjects."""
         body: Json = {"deleted_details": True} if deleted else {}
         if subjects:
             body["subjects_filter"] = subjects
@@ -316,11 +322,11 @@ class JetStreamApi:
         return info
 
     async def stream_names(self, *, subject: str = "") -> list[str]:
-        """The names of all streams of the account, or of those with a subject that overlaps `subject`."""
+        """Return the names of all streams of the account, or of those with a subject that overlaps `subject`."""
         return (await self._listed("STREAM.NAMES", "streams", {"subject": subject} if subject else {}))[0]
 
     async def streams(self) -> tuple[list[Json], list[str]]:
-        """All streams of the account, each as `STREAM.INFO` gives it, and the names of those that do not answer.
+        """Return all streams of the account, each as `STREAM.INFO` gives it, and the names of those that do not answer.
 
         A stream that comes or goes between two pages may be missed or given twice.
         """
@@ -328,23 +334,23 @@ class JetStreamApi:
         return listed, silent
 
     async def consumers(self, stream: str) -> list[Json]:
-        """All listed consumers of a stream, each as `CONSUMER.INFO` gives it."""
+        """Return all listed consumers of a stream, each as `CONSUMER.INFO` gives it."""
         return (await self.consumers_and_silent(stream))[0]
 
     async def consumers_and_silent(self, stream: str) -> tuple[list[Json], int]:
-        """The same, and how many do not answer, which clusters leave out."""
+        """Return the consumers, and the number of those that do not answer, which clusters leave out."""
         listed, _, total = await self._listed(f"CONSUMER.LIST.{stream}", "consumers", {})
         return listed, max(total - len(listed), 0)
 
     async def _listed(self, subject: str, member: str, body: Json) -> tuple[list[Any], list[str], int]:
-        """All pages of a list: what it holds, the names of what does not answer, and how many there are in all."""
+        """Return all pages of a list: the entries, the names of those that do not answer, and the total."""
         listed: list[Any] = []
         silent: list[str] = []
         passed = 0
         while True:
             page = await self.request(subject, {"offset": passed, **body})
-            # A cluster names those whose leader did not answer in time; they count for the offset, and those
-            # that it lists as well (all their servers are away, 2.15) once.
+            # A cluster names entries whose leader did not answer in time. They count for the offset. Entries that are
+            # listed as well (if all their servers are down, 2.15) count once.
             found, missing, total = page.get(member) or [], page.get("missing") or [], int(page.get("total", 0))
             listed += found
             silent += missing
@@ -353,7 +359,7 @@ class JetStreamApi:
                 return listed, silent, total
 
     async def consumer_info(self, stream: str, consumer: str, *, patience: float | None = None) -> Json | None:
-        """`CONSUMER.INFO`; None if there is no such consumer; `patience` as in `request`.
+        """Return `CONSUMER.INFO`; None if the consumer does not exist. `patience` is that of `request`.
 
         A cluster's server that has just started answers for a moment as if it were in no cluster, even that the
         consumer does not exist, and before the others do. For a stream in a cluster, only a repeated answer counts.
@@ -373,9 +379,9 @@ class JetStreamApi:
         return await self.request(subject, {"stream_name": stream, "config": config}, fence=fence)
 
     async def create_ephemeral(self, stream: str, config: Json, purpose: Purpose, prefix: str = "") -> Json:
-        """Create an ephemeral consumer; the answer holds its name, which begins with the prefix."""
+        """Create an ephemeral consumer. Its name, which the answer contains, begins with the prefix."""
         known = take_name(stream, self._client_name, purpose, prefix)
-        # Of two with the same configuration, a server takes the second for the first.
+        # A server treats two consumers with the same configuration as one.
         config = {"description": f"nats-bridge {purpose} {self.client.new_inbox()}", **config}
         if server_dialect(self.client.reported_version).knows_consumer_actions:
             try:
@@ -392,7 +398,7 @@ class JetStreamApi:
         return await self.request(f"CONSUMER.CREATE.{stream}", body)
 
     async def delete_consumer(self, stream: str, consumer: str, *, fence: WriteFence = ALWAYS_OPEN) -> bool:
-        """Delete a consumer; False if there was none."""
+        """Delete a consumer. Return False if it did not exist."""
         release_name(stream, consumer)
         request = partial(self._unless, CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}", fence=fence)
         try:
@@ -404,10 +410,9 @@ class JetStreamApi:
         return True
 
     async def forget_ephemeral(self, stream: str, consumer: str) -> None:
-        """Delete an ephemeral consumer that has no subscriber any more.
+        """Delete an ephemeral consumer that no longer has a subscriber.
 
-        Where the user lacks the permission, only the first attempt is made, and the server removes inactive consumers
-        seconds later.
+        If the user lacks the permission, only one attempt is made. The server removes inactive consumers seconds later.
 
         Raises:
             ApiError: the server refuses, or does not answer.
@@ -421,10 +426,11 @@ class JetStreamApi:
             self._not_to_delete_from.add(stream)
 
     async def stored_message(self, stream: str, sequence: int) -> StoredMessage | None:
-        """Return a stored message by its sequence, from the stream's leader; None if the message or the stream does not
-        exist.
+        """Return a stored message from the stream's leader, by its sequence.
 
-        Everything is exact but a subject that is not UTF-8: there JSON holds U+FFFD instead of the bytes.
+        None if the message or the stream does not exist.
+
+        Everything is exact except for a subject that is not UTF-8: JSON contains U+FFFD instead of the bytes.
         """
         return await self._stored(stream, {"seq": sequence})
 
@@ -455,7 +461,7 @@ class JetStreamApi:
         )
 
     async def newest_before(self, stream: str, subject: str, first: int, last: int) -> int:
-        """The highest sequence in [first, last] of a message with this subject that still exists, 0 if none.
+        """Return the highest sequence in [first, last] of a message with this subject that still exists, 0 if none.
 
         Works on every version: `next_by_subj` answers the lowest sequence from a given one on, so a binary search
         over the start finds the highest. About log2(last - first) requests.
@@ -473,10 +479,11 @@ class JetStreamApi:
         return best
 
     async def next_message(self, stream: str, subject: str, sequence: int) -> tuple[int, int] | None:
-        """The first message from a sequence on whose subject matches, which may have wildcards.
+        """Return the first message from a sequence on whose subject matches, which may have wildcards.
 
         Returns:
-            Its sequence, and when it was stored, nanoseconds since 1970; None if there is none.
+            Return the sequence of the next message, and its time in nanoseconds since 1970; None if there is no such
+            message.
         """
         reply = await self._unless(
             MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": subject}

@@ -1,10 +1,10 @@
-"""nats-py as the bridge imports it: without what only other programs need of it, until they do.
+"""Imports nats-py without its optional parts (aiohttp, `nats.js`), which load on first use.
 
-nats-py imports aiohttp for WebSockets alone, and that takes longer than nats-py and the bridge together: aiohttp reads
-the system's certificate authorities, twice, before there is any connection. Its own JetStream client, `nats.js`, takes
-most of the rest; the bridge has `jetstream_api`. Both are loaded late (`nats_bridge.late_imports`), and work.
+nats-py imports aiohttp for WebSockets alone. That takes longer than nats-py and the bridge together, because aiohttp
+reads the system's certificate authorities, twice. Its own JetStream client, `nats.js`, takes most of the rest; the
+bridge has `jetstream_api`. Both are loaded late (`nats_bridge.late_imports`), and work as usual.
 
-The rest of the bridge imports nats-py from here; an earlier import elsewhere would have loaded both.
+The bridge imports nats-py only from here, because an earlier import elsewhere would load both parts.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""The protocol operation that publishes a message, and its parts; how long what a server sends can be."""
+"""Builds the protocol operation that publishes a message, and bounds the length of operations that a server sends."""
 
 from __future__ import annotations
 
 from typing import Final
 
 LONGEST_LINE: Final = 4 * 1024 * 1024
-"""Bytes without a line end; INFO can be long in large clusters, nothing is that long."""
+"""Bytes without a line end. INFO can be long in large clusters; no line is longer than this."""
 _LONGEST_MESSAGE: Final = 256 * 1024 * 1024  # bytes; servers accept no larger ones
 
 
 def publication(subject: bytes, reply: bytes, block: bytes, payload: bytes) -> bytes:
-    """The protocol operation that publishes a message; an empty `reply` or `block` is none."""
+    """Return the operation that publishes a message. An empty `reply` or `block` is left out."""
     to = b"%b %b " % (subject, reply) if reply else subject + b" "
     if not block:
         return b"PUB %b%d\r\n%b\r\n" % (to, len(payload), payload)
@@ -18,7 +18,10 @@ def publication(subject: bytes, reply: bytes, block: bytes, payload: bytes) -> b
 
 
 def checked_size(size: int) -> int:
-    """The size that a message claims, if it can be one; else it is a protocol error, and not waited for."""
+    """Return the size that a message declares.
+
+    Raise ValueError for an impossible one, instead of waiting for the bytes.
+    """
     if not 0 <= size <= _LONGEST_MESSAGE:
         raise ValueError(f"a message of {size} bytes")
     return size

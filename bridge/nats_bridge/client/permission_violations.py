@@ -10,22 +10,22 @@ _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "(
 
 
 def refused_publication(text: str) -> bytes:
-    """Return the subject that may not be published to; else empty."""
+    """Return the subject of a refused publication; empty for other errors."""
     return _subject(text, "publish")
 
 
 def refused_subscription(text: str) -> bytes:
-    """Return the subject that may not be subscribed to; else empty."""
+    """Return the subject of a refused subscription; empty for other errors."""
     return _subject(text, "subscription")
 
 
 def not_allowed(place: str, text: str, wanted: str) -> RuleRefusedError:
-    """The error that ends a rule.
+    """Return the error that ends a rule.
 
     Args:
-        place: what it begins with: the rule, or a stream.
+        place: the beginning of the text: the rule, or a stream.
         text: the server's words.
-        wanted: what the user must be allowed to do.
+        wanted: the action that the user must be allowed.
     """
     what = "publication" if refused_publication(text) else "subscription"
     return RuleRefusedError(f"{place}: the server refuses a {what} ({text}): allow the user to {wanted}")

@@ -27,8 +27,8 @@ class PubAck:
     Attributes:
         kind: `stored`, `duplicate` (it has this id already), `later` (full, no leader, no responders: trying again
             can help) or `refused` (it never will).
-        stream: which stream answered; empty where none did.
-        sequence: where it was stored.
+        stream: the stream that answered; empty if none did.
+        sequence: the sequence of the stored message.
         err_code: the server's code, 0 without one.
         description: the server's own words.
     """
@@ -63,7 +63,7 @@ class PubAck:
         if not stream or sequence < 0:
             return _strange(payload)  # any client can subscribe to the subject and answer
         if answer.get("duplicate"):
-            # An id that was taken note of and not stored, which a change of leaders can leave behind, has no sequence.
+            # An id that was recorded without its message, which a change of leaders can cause, has no sequence.
             return cls("duplicate", stream, sequence) if sequence else cls("later", stream, description="id pending")
         return cls("stored", stream, sequence) if sequence else _strange(payload)
 
@@ -74,7 +74,7 @@ class PubAck:
 
     @property
     def overtaken(self) -> bool:
-        """Whether something was stored behind what the publisher expected to be the last."""
+        """Whether a message was stored after the one that the publisher expected to be the last."""
         return self.err_code in _WRONG_LAST_SEQUENCE
 
     @property

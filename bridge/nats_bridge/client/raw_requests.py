@@ -1,4 +1,4 @@
-"""Sends requests with raw header blocks; answers come unparsed."""
+"""Sends requests with raw header blocks, and returns unparsed answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ class RawRequests:
     def send(
         self, subject: bytes, block: bytes, payload: bytes, fence: WriteFence = ALWAYS_OPEN
     ) -> asyncio.Future[Delivered | None]:
-        """Write a request at once, on a live connection, under an open fence; return the answer, None without one."""
+        """Write a request at once, on a live connection and under an open fence.
+
+        Return the answer; None without one.
+        """
         reply = b"%b.%d" % (self._inbox, next(self._numbers))
         answer = self._waiting[reply] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(lambda _: self._waiting.pop(reply, None))
@@ -55,7 +58,7 @@ class RawRequests:
     async def ask(
         self, subject: bytes, block: bytes, payload: bytes, *, within: float, fence: WriteFence = ALWAYS_OPEN
     ) -> Delivered | None:
-        """The answer to a request; None without a connection, or without an answer in so many seconds."""
+        """Return the answer to a request; None without a connection, or without an answer within `within` seconds."""
         if not self._connection.client.is_connected:
             return None
         answer = self.send(subject, block, payload, fence)

@@ -1,8 +1,8 @@
 """Decides how long a connection waits before each attempt to connect: exponential back-off with full jitter, no I/O.
 
-Every wait is drawn evenly between nothing and a ceiling. The ceiling grows with each attempt, on whatever server, so
-that the rate does not depend on the number of servers. Servers that refuse the credentials have a higher ceiling: a new
-try does not help until a file or a server's configuration changes.
+Every wait is drawn uniformly between zero and a ceiling. The ceiling grows with each attempt, on any server, so the
+rate does not depend on the number of servers. It is higher if servers refuse the credentials, because a new attempt
+only helps once a file or a server's configuration has changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LONGEST_WAIT = 5.0
 _FIRST, _GROWTH = 0.1, 1.15  # seconds; the default's highest ceiling is reached after about 16 s
 _FIRST_REFUSED, _GROWTH_REFUSED = 1.0, 2.0
 _FURTHER = 6  # times the longest wait, for servers that refuse the credentials
-_STABLE = 5.0  # seconds; a connection that lasts begins with short waits when it is lost
+_STABLE = 5.0  # seconds; a connection that lasted this long begins with short waits again
 
 
 class ReconnectSchedule:
@@ -22,7 +22,7 @@ class ReconnectSchedule:
 
     Args:
         longest_wait: the highest ceiling, in seconds.
-        seed: of the jitter; without one, each connection has its own.
+        seed: the seed of the jitter; without one, each connection has its own.
     """
 
     def __init__(self, longest_wait: float = LONGEST_WAIT, seed: int | None = None) -> None:
@@ -36,7 +36,7 @@ class ReconnectSchedule:
         self._inbox_refused = float("-inf")  # when
 
     def wait(self) -> float:
-        """Seconds to wait before the next attempt; none before the first one of all."""
+        """Return the seconds to wait before the next attempt; zero before the very first one."""
         attempts, self._attempts = self._attempts, self._attempts + 1
         if self._was_refused:
             self._was_refused = False
@@ -65,7 +65,7 @@ class ReconnectSchedule:
         self._since = now
 
     def lost(self, now: float) -> None:
-        """Note that the connection is lost; the waits of the last outage continue if it was not stable."""
+        """Note that the connection is lost. If it was not stable, the waits of the last outage continue."""
         if self._since is not None and now - self._since >= _STABLE:
             self._attempts = self._refusals = 0
         self._was_refused = False

@@ -2,8 +2,8 @@
 
 Servers send the addresses of their cluster with every INFO, complete each time (2.9.10 to 2.15.3). An address that is
 neither configured nor in the last INFO is forgotten. Servers that have accepted the connection before alternate with
-those that have not, so that no number of addresses that are gone keeps it from either. Among each, those with fewer
-failures come first.
+those that have not, so stale addresses cannot block either group. In each group, servers with fewer failures come
+first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_MOST_KEPT = 8  # failures; after days without it, a server is tried in an outage like one that is gone for a minute
+# failures that are counted; after days of failures, a server is still tried like one that failed for a minute
+_MOST_KEPT = 8
 _FIRST_PATIENCE = 1.0  # seconds; a SYN is repeated after one
 
 
@@ -29,7 +30,7 @@ class ServerPool:
 
     Args:
         configured: addresses that are never forgotten.
-        seed: of the order among equals; without one, each connection has its own.
+        seed: the seed of the order among equals; without one, each connection has its own.
 
     Attributes:
         current: the server that the connection has, had last, or tries.
@@ -51,7 +52,7 @@ class ServerPool:
         return tuple(self._known)
 
     def advertise(self, addresses: Iterable[str]) -> None:
-        """Replace the advertised addresses by those of the newest INFO; forget all others that are not configured.
+        """Replace the advertised addresses by those of the newest INFO. Forget all others that are not configured.
 
         The server that sent it stays until the next INFO: in lame duck mode it leaves itself out.
         """
@@ -62,7 +63,7 @@ class ServerPool:
             self._known[address].failures = 0
 
     def next(self) -> str:
-        """The address to try, which is `current` from now on."""
+        """Return the address to try, which is `current` from now on."""
         others = [address for address in self._known if address != self._left]
         if self._left and others:
             self.current, self._left = min(others, key=self._rank), ""
@@ -100,7 +101,7 @@ class ServerPool:
         self._left = self.current
 
     def patience(self) -> float:
-        """Seconds to wait until `current` accepts: an address that is gone may swallow every packet."""
+        """Return the seconds to wait for `current` to accept, because a stale address may swallow every packet."""
         known = self._known.get(self.current)
         return _FIRST_PATIENCE * 2.0 ** min(known.failures if known else 0, _MOST_KEPT)
 

@@ -10,17 +10,17 @@ _LOOKS = 40
 
 
 async def settled_stream(api: JetStreamApi, stream: str, handled: int, known: KnownStream | None = None) -> Json:
-    """Request `STREAM.INFO` until the stream's end is not before what was read from it.
+    """Request `STREAM.INFO` until the stream's end is at or after the last message read from it.
 
-    A new leader can answer before it has caught up with its Raft log; a rule that trusted it would move back and read
-    handled messages again. Only if the end is the same for some seconds has the stream really lost messages. A stream
-    with one replica has no such moment: its first answer counts.
+    A new leader can answer before it has caught up with its Raft log. A rule that trusted it would move back and read
+    handled messages again. The stream has lost messages only if its end stays the same for some seconds. The first
+    answer of a stream with one replica is always right.
 
     Args:
         api: the connection's API.
         stream: its name.
         handled: the highest sequence that was read from it.
-        known: which stream of that name was read; None if unknown.
+        known: the stream of that name that was read; None if unknown.
 
     Raises:
         ApiError: the server refuses, or does not answer.

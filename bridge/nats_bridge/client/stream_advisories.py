@@ -17,7 +17,7 @@ _SUBJECTS = tuple(f"$JS.EVENT.ADVISORY.STREAM.{what}.*" for what in ("CREATED", 
 
 
 class StreamEvents:
-    """Events of the streams of a connection's account; several at once count as one.
+    """Events of the streams of a connection's account. Several events between two calls count as one.
 
     Args:
         connection: the connection.
@@ -43,7 +43,7 @@ class StreamEvents:
                 await subscription.unsubscribe()
 
     async def next(self, patience: float | None = None) -> None:
-        """Wait for an event after the last call, at most so many seconds."""
+        """Wait for an event after the last call, at most `patience` seconds."""
         await happens(self._changed, within=patience)
         self._changed.clear()
 

@@ -1,10 +1,10 @@
-"""Decides whether a stream is the one that was seen before, or another one of the same name.
+"""Decides whether a stream is the one seen before, or another one of the same name.
 
-The creation time alone does not say it. Servers before 2.14 change it: after a restart, an update of the stream stores
-the time of that restart, and the next restart reports it (2.9.10, 2.10.27, 2.12.15). So another creation time is only
-the reason to compare messages. A stream never gives a sequence twice with the same time, and all messages of a
-recreated stream are younger than those of the one before. Only times of one stream are compared with each other: the
-clocks of two servers can differ.
+The creation time alone cannot decide that. Servers before 2.14 change it: after a restart, an update of the stream
+stores the time of that restart, and the next restart reports it (2.9.10, 2.10.27, 2.12.15). So a different creation
+time is only a reason to compare messages. A stream never gives a sequence twice with the same time, and all messages of
+a recreated stream are newer than those of the previous stream. Only times of one stream are compared with each other:
+the clocks of two servers can differ.
 
 | of the messages that are known | the stream is |
 |---|---|
@@ -43,11 +43,11 @@ class MessageStamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where a stream begins and ends.
+    """The first and the last message of a stream.
 
     Attributes:
-        first: its first message; None for an empty stream.
-        last: its last sequence, and the time of that message, which may be removed; the time is 0 if it is unknown.
+        first: the first message; None for an empty stream.
+        last: the last sequence, and the time of that message, which may have been removed; the time is 0 if unknown.
     """
 
     first: MessageStamp | None
@@ -65,11 +65,11 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class KnownStream:
-    """The facts by which a stream is recognised.
+    """The creation time and known messages of a stream, which identify it.
 
     Attributes:
         created: its creation time, as `STREAM.INFO` reports it.
-        messages: some that it holds or held.
+        messages: some messages that it has or had.
     """
 
     created: str
@@ -87,18 +87,21 @@ class KnownStream:
         return replace(self, messages=tuple(dict.fromkeys((*messages, *self.messages))))
 
     def differs(self, created: str, bounds: Bounds) -> bool:
-        """Whether a stream of this name is another one, by its bounds; if no message is known, by its creation time."""
+        """Return whether a stream of this name is another one.
+
+        The bounds decide, or the creation time if no message is known.
+        """
         return created != self.created and (not self.messages or judge(self.messages, {}, bounds) == "recreated")
 
     async def verdict(self, api: JetStreamApi, info: Json) -> Verdict:
-        """Whether a stream of this name is this one; asks for messages only if the creation time is another.
+        """Return whether a stream of this name is this one. Requests messages only if the creation time differs.
 
         Args:
             api: the API of the stream's connection.
             info: its `STREAM.INFO`.
 
         Raises:
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         if info["created"] == self.created:
             return "same"
@@ -116,12 +119,12 @@ class KnownStream:
 
 
 def judge(known: tuple[MessageStamp, ...], held: Mapping[int, int], bounds: Bounds) -> Verdict:
-    """Whether a stream with another creation time is the one whose messages are known.
+    """Decide whether a stream with another creation time is the one whose messages are known.
 
     Args:
         known: messages of the stream that was seen before.
-        held: of their sequences, those that hold a message now, and its time.
-        bounds: where the stream begins and ends now.
+        held: the existing messages among these sequences, with their times.
+        bounds: the bounds of the stream now.
     """
     if any(held.get(message.sequence) == message.time_ns or message == bounds.last for message in known):
         return "same"

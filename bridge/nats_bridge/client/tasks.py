@@ -1,4 +1,4 @@
-"""Ends tasks for certain; waits for events, for a limited time."""
+"""Cancels tasks reliably, and waits for events for a limited time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def end_tasks(*tasks: asyncio.Task[Any] | None) -> None:
 
 
 async def first_of(*awaited: Coroutine[Any, Any, object] | asyncio.Future[Any], within: float | None = None) -> None:
-    """Wait until one of them is done, or for so many seconds; cancel the coroutines, not the tasks and futures."""
+    """Wait until one is done, or for `within` seconds. Cancel the coroutines, but not the tasks and futures."""
     futures = [each for each in awaited if isinstance(each, asyncio.Future)]
     coroutines = [asyncio.create_task(each) for each in awaited if not isinstance(each, asyncio.Future)]
     try:
@@ -49,7 +49,7 @@ async def first_of(*awaited: Coroutine[Any, Any, object] | asyncio.Future[Any], 
 
 
 async def happens(event: asyncio.Event, *, within: float | None) -> bool:
-    """Wait until an event is set, at most so many seconds; whether it is."""
+    """Wait until an event is set, at most `within` seconds. Return whether it is set."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within):
             await event.wait()
@@ -63,7 +63,7 @@ def task_over(
 ) -> asyncio.Task[None]:
     """Start `run(first)` as a task.
 
-    A task that is cancelled before its first step never awaits `first`: a coroutine is closed then, so that Python does
+    A task that is cancelled before its first step never awaits `first`. Its coroutine is then closed, so Python does
     not report it.
     """
     task = asyncio.create_task(run(first), context=context)

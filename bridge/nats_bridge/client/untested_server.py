@@ -6,7 +6,7 @@ from nats_transforms.tested_versions import stand_in
 
 
 def untested(version: str) -> str | None:
-    """A remark about a server that is newer than the versions of its line in `TESTED`, or of another line; else None.
+    """Return a remark about a server that is newer than its line in `TESTED`, or of another line; None otherwise.
 
     Args:
         version: as the server reports it.

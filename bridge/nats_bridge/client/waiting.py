@@ -1,8 +1,8 @@
 """Policies for waiting: when something is tried again, how often something is checked, how long an answer may take.
 
-Everything that waits for a server takes its policy from here. A policy is named after the reason for the wait, so that
-two waits for one reason last equally long. What belongs to one mechanism alone stays with it: the times of leases, of
-reconnects, of the window and of a drain.
+Everything that waits for a server takes its policy from here. A policy is named after the reason for the wait, so two
+waits for the same reason last equally long. Times that belong to one mechanism stay in its module: leases, reconnects,
+the window and the drain.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ _RETRYING: Final = AsyncRetrying()
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When something that failed is tried again.
+    """The pauses between attempts after a failure.
 
     Attributes:
-        wait: the pauses in seconds, by how often it has failed; for tenacity's `AsyncRetrying`, too.
+        wait: the pauses in seconds, by the number of failures; also for tenacity's `AsyncRetrying`.
     """
 
     wait: wait_base
 
     def after(self, failures: int = 1) -> float:
-        """Return the seconds until the next try, after so many failures."""
+        """Return the seconds until the next try, after this number of failures."""
         state = RetryCallState(_RETRYING, None, (), {})
         state.attempt_number = failures
         return float(self.wait(state))
 
     async def pause(self, failures: int = 1) -> None:
-        """Wait until the next try is due, after so many failures."""
+        """Wait until the next try is due, after this number of failures."""
         await asyncio.sleep(self.after(failures))
 
 
 def _in_turn(*pauses: float, chance: float = 0.0) -> RetryPolicy:
-    """Pauses in turn, of which the last one repeats; `chance` is the part of each that is left to chance."""
+    """Pause for these times in turn, then keep the last one. `chance` is the random part of each."""
     return RetryPolicy(wait_chain(*(wait_random((1 - chance) * pause, pause) for pause in pauses)))
 
 
-# When something is tried again:
+# Pauses between attempts:
 
 NOT_NOTICED: Final = RetryPolicy(wait_fixed(0.05))
 """The server has not noticed yet that a subscription or a connection ended."""
@@ -69,21 +69,21 @@ MISSING_AGAIN: Final = RetryPolicy(wait_exponential(multiplier=0.05, max=1.0))
 """Messages that were missed could not be read again."""
 
 NOT_IN_CLUSTER: Final = _in_turn(0.1, 0.3)
-"""A cluster's server says that a consumer does not exist, which it says wrongly for a moment after its start."""
+"""A cluster's server reports that a consumer does not exist, which can be wrong for a moment after its start."""
 
 NOT_STORED: Final = _in_turn(0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
-"""A stream did not confirm what was published."""
+"""A stream did not confirm a published message."""
 
 SERVER_AWAY: Final = _in_turn(0.25, 0.5, 1.0, 2.0, 5.0)
 """Something could not start because a server was unreachable."""
 
 RULE_FAILED: Final = _in_turn(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, chance=0.2)
-"""A rule failed; the part that is left to chance keeps many sidecars from starting in step."""
+"""A rule failed. The random part keeps many sidecars from starting at the same time."""
 
-# How often something is checked, in seconds:
+# Intervals of repeated checks, in seconds:
 
 FOUR_A_SECOND: Final = 0.25
-"""Whether something that holds up work is still there."""
+"""Whether an obstacle still exists."""
 
 EVERY_SECOND: Final = 1.0
 """A state of the process or of a stream that nothing reports."""
@@ -97,7 +97,7 @@ HEARTBEAT: Final = 2.0
 SILENT_BEATS: Final = 3
 """Heartbeats without a message, after which a reading consumer counts as lost, or as finished."""
 
-# How long something may take, in seconds:
+# Time limits, in seconds:
 
 ANSWER: Final = 5.0
 """A server's answer to a request, and a stream's to a publication."""

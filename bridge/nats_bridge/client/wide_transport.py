@@ -1,9 +1,9 @@
 """nats-py's TCP transport with whole reads, one write in a turn of the event loop, and fenced writes.
 
-Theory of operation. Larger reads make larger batches when there is much to do, and change nothing when there is not.
-What the rules write because of a read is gathered, and leaves in one write after it. A message that comes alone is
-read, delivered and written again within one turn of the event loop: no task wakes for it. nats-py's own reading task
-gets only what begins with something that must be awaited. With TLS it gets everything.
+Theory of operation. Larger reads make larger batches when there is much to do, and change nothing otherwise. Operations
+that the rules write during a read are gathered, and leave in one write after it. A message that comes alone is read,
+delivered and written again within one turn of the event loop: no task wakes for it. nats-py's own reading task only
+gets reads from the first operation that must be awaited on. With TLS it gets everything.
 
 Worked example: three turns of the event loop.
 
@@ -20,7 +20,7 @@ for each.
 Invariants:
 
 * Bytes leave in the order of the calls: every other write first sends what was gathered.
-* What was gathered under a fence is not sent after the fence has closed; see `fenced_socket`.
+* Bytes gathered under a fence are not sent after the fence has closed; see `fenced_socket`.
 * Nothing that was gathered for one connection is sent on the next one.
 """
 
@@ -41,26 +41,27 @@ if TYPE_CHECKING:
 
 _READ_SIZE = 256 * 1024
 LARGE_WRITE = 16 * 1024
-"""Bytes from which joining writes costs more than a system call for each."""
+"""Size in bytes above which joining writes costs more than a system call for each."""
 
 
 class _WholeReads(asyncio.StreamReader):
-    """Returns reads of the socket as they are; `asyncio`'s own reader copies them in and out of a buffer.
+    """Returns reads of the socket directly; `asyncio`'s own reader copies them in and out of a buffer.
 
     Args:
         limit: as of an `asyncio.StreamReader`.
         loop: the event loop.
-        take: gets what is read while a reader waits, handles what it can, and returns what is left for the reader.
+        take: a function that gets each read while a reader waits, handles as much as it can, and returns the rest for
+            the reader.
     """
 
     def __init__(self, limit: int, loop: asyncio.AbstractEventLoop, take: Callable[[bytes], bytes]) -> None:
         super().__init__(limit=limit, loop=loop)
         self._take = take
-        self._next: asyncio.Future[bytes] | None = None  # what a reader waits for
+        self._next: asyncio.Future[bytes] | None = None  # the future that a reader waits for
         self._events = loop
 
     async def read(self, n: int = -1) -> bytes:
-        # The buffer holds bytes that came while no reader waited, or before whole lines had been read.
+        # The buffer has bytes that came while no reader waited, or before complete lines had been read.
         if self._buffer or self.at_eof() or self.exception() is not None:  # type: ignore[attr-defined]
             return await super().read(n)
         self._next = self._events.create_future()
@@ -93,7 +94,7 @@ class _WholeReads(asyncio.StreamReader):
 
 
 class WideTransport(TcpTransport):
-    """nats-py's TCP transport, with larger reads, and with one write for what is written in a turn of the loop.
+    """nats-py's TCP transport, but with larger reads, and with one write for each turn of the loop.
 
     Args:
         take: gets each read; see `_WholeReads`.
@@ -102,10 +103,10 @@ class WideTransport(TcpTransport):
     def __init__(self, take: Callable[[bytes], bytes]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._take = take
-        self.holds = False  # whether what is gathered waits for `send_gathered`
+        self.holds = False  # whether gathered operations wait for `send_gathered`
         self._gathered: list[bytes] = []
         self._gathered_size = 0
-        self.writes = 0  # so far, of whatever size
+        self.writes = 0  # number of writes so far, of any size
         self._socket: FencedSocket | None = None
         self.is_left = False  # closing: write errors no longer matter
 
@@ -129,14 +130,14 @@ class WideTransport(TcpTransport):
             except BaseException:
                 fenced.close()
                 raise
-        # As nats-py does: TLS replaces the second of each pair.
+        # As in nats-py, TLS replaces the second of each pair.
         self._bare_io_reader = self._io_reader = reader
         self._bare_io_writer = self._io_writer = writer
 
     async def connect_tls(
         self, uri: str | ParseResult, ssl_context: ssl.SSLContext, buffer_size: int, connect_timeout: int
     ) -> None:
-        """Encrypt the connection; one that cannot be is closed."""
+        """Encrypt the connection, and close it if that fails."""
         try:
             await super().connect_tls(uri, ssl_context, buffer_size, connect_timeout)
         except BaseException:
@@ -151,14 +152,14 @@ class WideTransport(TcpTransport):
         return data
 
     def write(self, payload: bytes) -> None:
-        """Write, after what was gathered."""
+        """Send the gathered operations, then these bytes."""
         self.writes += 1
         self.send_gathered()
         self._forget_fences()
         super().write(payload)  # type: ignore[no-untyped-call]
 
     def writelines(self, payload: list[bytes]) -> None:
-        """Write several, after what was gathered."""
+        """Send the gathered operations, then these pieces."""
         self.writes += 1
         self.send_gathered()
         self._forget_fences()
@@ -167,7 +168,7 @@ class WideTransport(TcpTransport):
         super().writelines(payload)  # type: ignore[no-untyped-call]
 
     def gather(self, payload: bytes, fence: WriteFence) -> None:
-        """Write behind the read that is being handled, else at the event loop's next turn; or before another write.
+        """Write after the present read, or at the next turn of the event loop, but before any other write.
 
         Args:
             payload: what to write.
@@ -184,18 +185,18 @@ class WideTransport(TcpTransport):
             self._socket.hold_by(fence)
 
     def send_gathered(self) -> None:
-        """Write what was gathered."""
+        """Write the gathered operations."""
         if not self._gathered:
             return
         gathered, size = self._gathered, self._gathered_size
         self._gathered, self._gathered_size = [], 0
         if self._io_writer is None or self._io_writer.is_closing():
-            return  # the connection is lost, and what was written with it
+            return  # the connection is lost, and with it everything written to it
         for payload in gathered if size > LARGE_WRITE * len(gathered) else (b"".join(gathered),):
             super().write(payload)  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
-        """Close, after what was gathered is written."""
+        """Write the gathered operations, then close."""
         self.send_gathered()
         super().close()  # type: ignore[no-untyped-call]
 
@@ -204,7 +205,7 @@ class WideTransport(TcpTransport):
         self.send_gathered()
         try:
             await super().drain()  # type: ignore[no-untyped-call]
-        except OSError:  # a connection that is reset; or that timed out, which is no ConnectionError
+        except OSError:  # a connection that was reset, or that timed out (which is not a ConnectionError)
             if not self.is_left:
                 raise
 
@@ -230,6 +231,6 @@ class WideTransport(TcpTransport):
         fenced, bare = self._socket, self._bare_io_writer
         if fenced is None or not fenced.fences or bare is None:
             return
-        # With TLS, what is encrypted already waits below.
+        # With TLS, bytes that are already encrypted wait in the transport below.
         if not self.unsent_bytes and not bare.transport.get_write_buffer_size():
             fenced.fences.clear()

@@ -1,10 +1,10 @@
 """A nats-py connection that delivers whole reads as batches of raw messages.
 
-nats-py stays the connection (servers, authentication, TLS, reconnecting, requests). Its parser (`batch_parser`) and its
-transport (`wide_transport`) are ours, and only these three modules touch nats-py's internals to put them in place
-(`tests/live/test_wire.py` guards that they still fit).
+nats-py keeps its role (servers, authentication, TLS, reconnecting, requests). Its parser and its transport are replaced
+with `batch_parser` and `wide_transport`. Only these three modules use nats-py's internals, and
+`tests/live/test_wire.py` checks that they still fit.
 
-A subscription made with `subscribe_batches` gets its messages in batches; all others go through nats-py untouched.
+A subscription made with `subscribe_batches` gets its messages in batches; nats-py handles all others.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BatchSubscription:
     subscription: Subscription
 
     async def unsubscribe(self) -> None:
-        """Ask the server to stop; what is in flight arrives until `release`."""
+        """Ask the server to stop. Messages in flight still arrive until `release`."""
         if not self.client.is_closed:
             await self.client._send_unsubscribe(int(self.sid))
 
@@ -54,14 +54,14 @@ class BatchSubscription:
         self.subscription._stop_processing()
 
     async def release(self) -> None:
-        """Forget the subscription; drop what still arrives for it."""
+        """Forget the subscription, and drop messages that still arrive for it."""
         self.client.release_route(self.sid)
         if not self.client.is_closed and not self.subscription._closed:
             await self.subscription.unsubscribe()
 
 
 class ClearTextError(errors.Error):
-    """TLS was asked for and the server does not offer it."""
+    """TLS is required and the server does not offer it."""
 
     def __str__(self) -> str:
         return "the server offers no TLS"
@@ -85,10 +85,10 @@ class WireClient(Client):
     """A nats-py client that can also deliver raw batches and write raw protocol bytes.
 
     Args:
-        schedule: when it connects again; without one, servers are tried when and as nats-py does.
+        schedule: the times of reconnects; without one, nats-py decides them.
 
     Attributes:
-        pool: the servers that it may try; only with a schedule.
+        pool: the servers that may be tried; only with a schedule.
         ended_by: the error that ended the last connection.
         is_leaving: whether the connected server is in lame duck mode.
     """
@@ -106,7 +106,7 @@ class WireClient(Client):
         self._transport = self._wide
 
     def _take(self, chunk: bytes) -> bytes:
-        """Handle a read at once, and write what is written because of it; what is left is for nats-py's own task."""
+        """Handle a read at once, and write the operations that result. The rest is returned for nats-py's own task."""
         if not self.is_connected:
             return chunk
         self._wide.holds = True
@@ -118,7 +118,7 @@ class WireClient(Client):
 
     @property
     def reported_version(self) -> str:
-        """The version of the connected server as it reports it, such as `2.16.0-RC.1`; empty if it reports none."""
+        """The version that the connected server reports, such as `2.16.0-RC.1`; empty if it reports none."""
         return str(self._server_info.get("version", ""))
 
     async def subscribe_batches(
@@ -130,16 +130,16 @@ class WireClient(Client):
         queue: str = "",
         in_bulk: InBulk | None = None,
     ) -> BatchSubscription:
-        """Subscribe; each read's messages arrive as one list, in order.
+        """Subscribe, and receive the messages of each read as one list, in order.
 
         Args:
             subject: what to subscribe to.
-            on_batch: gets the messages of one read; must not raise and must not wait.
-            on_control: gets (reply subject, header block) of flow control requests and heartbeats, in order with
-                the messages around them; must not raise. None where the messages come from publishers, not from a
+            on_batch: called with the messages of one read; it must neither raise nor wait.
+            on_control: called with (reply subject, header block) of flow control requests and heartbeats, in order with
+                the messages around them; it must not raise. None if the messages come from publishers instead of a
                 consumer: then all are messages.
-            queue: the queue group to share the messages with; empty for none.
-            in_bulk: is asked first what it takes of a read that begins with the subscription's message.
+            queue: the queue group that shares the messages; empty for none.
+            in_bulk: called first, to take messages from a read that begins with a message of the subscription.
         """
         # The route is put in place before SUB is sent: nothing that the server sends back can miss it.
         sid = b"%d" % (self._sid + 1)
@@ -148,14 +148,15 @@ class WireClient(Client):
         return BatchSubscription(self, sid, subscription)
 
     def new_inbox(self) -> str:
-        """A new inbox.
+        """Return a new inbox.
 
-        Other clients can see to which one a consumer delivers. Of nats-py's, one shows what the others can be.
+        Other clients can see the inbox that a consumer delivers to. nats-py's inboxes are predictable once one is
+        known.
         """
         return f"{self._inbox_prefix.decode()}.{secrets.token_hex(11)}"
 
     def is_inbox(self, subject: str) -> bool:
-        """Whether a subject is one of this client's inboxes."""
+        """Return whether a subject is one of this client's inboxes."""
         return subject.startswith(f"{self._inbox_prefix.decode()}.")
 
     async def reconnect(self, reason: Exception) -> None:
@@ -168,7 +169,7 @@ class WireClient(Client):
         reconnect = self._reconnection_task
         if reconnect is not asyncio.current_task():
             await end_tasks(reconnect)
-        # nats-py writes what is left; a loss of the connection just then would end its close() half way.
+        # nats-py writes the rest; if the connection were lost just then, its close() would end half way.
         self._wide.is_left = True
         await super().close()
         self._wide.release()
@@ -181,7 +182,7 @@ class WireClient(Client):
         if self._schedule is None:
             await super()._select_next_server()
             return
-        # As nats-py does it, in our order and at our times.
+        # As nats-py does it, but in the order and at the times of the schedule.
         while True:
             await asyncio.sleep(self._schedule.wait())
             server = self._next_server()
@@ -189,7 +190,7 @@ class WireClient(Client):
             try:
                 async with asyncio.timeout(min(limit, self.options["connect_timeout"])):
                     await self._connect_to_server(server)
-            except Exception as error:  # whatever a name or an address makes of the system's calls
+            except Exception as error:  # any error of a system call for this name or address
                 self.pool.failed()
                 self._err = error
                 await self._error_cb(error)
@@ -237,7 +238,7 @@ class WireClient(Client):
         await super()._attempt_reconnect()
 
     def _connect_command(self) -> bytes:
-        # CONNECT carries the credentials. nats-py would send them in clear where the server offers no TLS.
+        # CONNECT carries the credentials. nats-py would send them in clear text if the server does not offer TLS.
         server = self._current_server
         if public_key := getattr(self._signature_cb, "public_key", ""):
             self._public_nkey = public_key  # read again, like the seed that signs
@@ -261,7 +262,7 @@ class WireClient(Client):
 
     @property
     def server_name(self) -> str:
-        """The connected server's name; empty if its configuration has none: servers put their id there."""
+        """The name of the connected server; empty if it has no configured name: then servers report their id."""
         name = str(self._server_info.get("server_name", ""))
         return "" if name == self.server_id else name
 
@@ -278,7 +279,7 @@ class WireClient(Client):
     def write_raw(self, data: bytes, fence: WriteFence = ALWAYS_OPEN) -> None:
         """Write protocol bytes (whole operations) in this turn of the event loop, past nats-py's buffer.
 
-        Only when `is_connected`. What is written afterwards in any other way is sent later.
+        Write at once, only when `is_connected`. Anything written in another way afterwards is sent later.
 
         Args:
             data: the bytes.
@@ -288,10 +289,10 @@ class WireClient(Client):
         self._wide.gather(data, fence)
 
     def answer(self, subject: bytes) -> None:
-        """Publish an empty message, as flow control and acknowledgements ask for; not while the connection is lost.
+        """Publish an empty message, to answer flow control or acknowledge. Do nothing while the connection is lost.
 
         Args:
-            subject: the server's own; any client may have chosen the reply subject of a delivery.
+            subject: a subject that the server made. The reply subject of a delivery may have been chosen by any client.
         """
         if self.is_connected:
             self.write_raw(b"PUB %b 0\r\n\r\n" % subject)
@@ -306,7 +307,7 @@ class WireClient(Client):
         await self._wide.drain()
 
     def flushed(self) -> asyncio.Future[bool]:
-        """Send PING; the future is done at its PONG: by then the server has handled all that was written before.
+        """Send PING. The future is done at its PONG, when the server has handled everything written before.
 
         Calls with nothing written in between get the same one.
         """
@@ -320,7 +321,7 @@ class WireClient(Client):
         return asked
 
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
-        # nats-py's `flush` waits for them, too.
+        # nats-py's `flush` also waits for them.
         self._write_pending()
         await super()._send_ping(future)
 
@@ -333,7 +334,6 @@ class WireClient(Client):
 
 
 def _address(uri: ParseResult) -> str:
-    """Host and port, without user name and password."""
     return str(uri.netloc).rpartition("@")[2]
 
 

@@ -1,7 +1,7 @@
-"""Decides whether a rule may write; every kind of rule asks before each batch.
+"""Decides whether a rule may write. Rules of every kind ask it before each batch.
 
-A sidecar without replicas always may. Among replicas, only the holder of the rule's lease may, and only while no other
-replica can hold it (see `nats_bridge.rules.leadership`).
+A sidecar without replicas may always write. Among replicas, only the holder of the rule's lease may write, and only
+while no other replica can hold it (see `nats_bridge.rules.leadership`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class WriteFence(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether writing is allowed now; cheap, and exact at the moment of asking."""
+        """Whether writing is allowed now. This is cheap, and exact at the moment of the call."""
 
     @property
     def holds_back(self) -> bool:
@@ -22,7 +22,7 @@ class WriteFence(Protocol):
 
     @property
     def unsent_for(self) -> float | None:
-        """Seconds for which the kernel may try to send what was written; None without a limit."""
+        """Seconds for which the kernel may try to send written bytes; None without a limit."""
 
     async def opened(self) -> None:
         """Wait until writing is allowed, or until the rule is stopped."""
@@ -40,4 +40,4 @@ class _AlwaysOpen:
 
 
 ALWAYS_OPEN: WriteFence = _AlwaysOpen()
-"""The fence where no other replica could write."""
+"""The fence of a sidecar without replicas."""

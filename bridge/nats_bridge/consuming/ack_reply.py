@@ -1,11 +1,11 @@
-"""The reply subject of a delivered message, which holds its sequences in the stream and the consumer."""
+"""Parses the reply subject of a delivered message, which contains its sequences in the stream and the consumer."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 ACK = b"$JS.ACK."
-"""How the reply subjects of deliveries begin."""
+"""Prefix of the reply subjects of deliveries."""
 
 
 class AckReply(NamedTuple):
@@ -36,9 +36,9 @@ class AckReply(NamedTuple):
 
 
 def acknowledges(reply: bytes, stream: bytes, consumer: bytes) -> bool:
-    """Whether a reply subject is that of a delivery by this consumer of this stream.
+    """Return whether a reply subject belongs to a delivery by this consumer of this stream.
 
-    Any client that may publish on the subject to which a consumer delivers chooses the reply subject.
+    Needed because any client that may publish on a consumer's deliver subject can choose the reply subject.
     """
     tokens = reply.split(b".")
     at = 2 if len(tokens) == 9 else 4  # with a domain and an account before the stream
@@ -46,22 +46,22 @@ def acknowledges(reply: bytes, stream: bytes, consumer: bytes) -> bool:
 
 
 def asks_for_flow_control(reply: bytes, stream: bytes) -> bool:
-    """Whether a reply subject is that of a flow control request of a consumer of this stream.
+    """Return whether a reply subject is a flow control request of a consumer of this stream.
 
-    Servers check it in copies of their own since 2.15.3, because any client may have chosen it.
+    Needed because any client may have chosen it. Servers have checked this themselves since 2.15.3, on their side.
     """
     return reply.startswith(b"$JS.FC.%b." % stream) and len(reply.split()) == 1
 
 
 def message_sequence(reply: bytes) -> bytes:
-    """The stream sequence in a delivered message's reply subject, as text."""
+    """Return the stream sequence in a delivered message's reply subject, as text."""
     return reply.rsplit(b".", fields_behind(reply))[1]
 
 
 def fields_behind(reply: bytes) -> int:
-    """The number of tokens after the delivery count in a delivered message's reply subject.
+    """Return the number of tokens after the delivery count in a delivered message's reply subject.
 
-    With a domain before the stream, more than without; the same in all messages of a consumer.
+    There are more of them if a domain precedes the stream. All messages of a consumer have the same number.
     """
     dots = reply.count(b".")
     return dots - 4 if dots == 8 else dots - 6

@@ -1,8 +1,8 @@
 """A reader that acknowledges messages one by one, each when the caller has finished it.
 
-It reads nothing again: only its consumers can read a work queue. If deliveries are missing, the caller begins another
-round, and the consumer first delivers everything that is not acknowledged, in order (`rule_consumer`). So within a
-round, a message is delivered twice only if its acknowledgement was lost, or is late.
+It reads nothing again, because only its consumers can read a work queue. If deliveries are missing, the caller begins
+another round, and the consumer first delivers all unacknowledged messages in order (`rule_consumer`). So within a
+round, a message is delivered twice only if its acknowledgement was lost or is late.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class AcknowledgingReader(Reader):
 
     Args:
         connection: the connection that holds the stream.
-        consumer: what to read through; its plan says `acknowledged`.
-        sink: where batches go.
-        counters: where to count.
+        consumer: the consumer to read through; its plan has the position `acknowledged`.
+        sink: the receiver of the batches.
+        counters: the counters to update.
         failed: called once with the error that ends the rule.
         broken: called with the reason when the caller must begin another round.
     """
@@ -54,13 +54,13 @@ class AcknowledgingReader(Reader):
 
     @property
     def stream_position(self) -> StreamPosition:
-        """Its position, from this consumer: another one would add interest, and a work queue takes no second one."""
+        """The position, from this consumer. Another one would add interest, and a work queue allows no second one."""
         return replace(super().stream_position, direct=True)
 
     def acknowledge(self, upto: int) -> int:
-        """Acknowledge what was handed on, up to a stream sequence; return the number of messages.
+        """Acknowledge delivered messages up to a stream sequence. Return their number.
 
-        What cannot be written now comes again.
+        Messages whose acknowledgement cannot be written now are delivered again.
         """
         replies = []
         while self._unacknowledged and self._unacknowledged[0][0] <= upto:

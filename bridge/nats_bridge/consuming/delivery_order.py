@@ -1,6 +1,6 @@
-"""Which delivery follows which, without I/O: the sequences of one reader.
+"""Tracks the order of deliveries of one reader by their sequences, without I/O.
 
-Theory of operation. The reply subject of each delivery holds two numbers: the sequence of the message in the stream,
+Theory of operation. The reply subject of each delivery contains two numbers: the sequence of the message in the stream,
 and the number of the delivery at its consumer. A stream has gaps, because messages are removed and filters select. The
 numbers of deliveries have none. So a delivery that does not have the next number shows that others are missing, and a
 stream sequence that was read before shows a repeated message. A heartbeat names the last delivery that was sent: it
@@ -20,7 +20,7 @@ Worked example: the stream held messages 1 to 9, and 3 and 4 were removed. `next
 Invariants:
 
 * `handled` and `next` grow, but for `resume`, and a check that finds a consumer which begins again.
-* What is at or before `handled` is never delivered again.
+* Messages at or before `handled` are never delivered again.
 * Each sequence that was jumped without a filter is counted once: as removed, recovered or lost.
 """
 
@@ -38,12 +38,13 @@ from nats_transforms import header_block
 
 @dataclass(frozen=True, slots=True)
 class Unproven:
-    """Deliveries since the consumer was last known to be as it was created: another client may have changed it since.
+    """Deliveries since the consumer was last known to be unchanged; another client may have changed it meanwhile.
 
     Attributes:
-        after: the stream sequence up to which it was.
-        messages: how many were delivered.
-        jumped: how many sequences were missing where no filter explains it: removed, or selected out by that client.
+        after: the stream sequence up to which it was unchanged.
+        messages: the number of delivered messages.
+        jumped: the number of missing sequences that no filter explains: they were removed, or filtered out by that
+            client.
     """
 
     after: int
@@ -58,14 +59,14 @@ class Deliver(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """Read again what did not arrive: up to stream sequence `upto`, and before delivery `following`."""
+    """Read the missing messages again: up to stream sequence `upto`, and before delivery `following`."""
 
     upto: int
     following: int
 
 
 class CheckStream(NamedTuple):
-    """Check whether the stream is still the one that was read."""
+    """Check whether the stream is still the one that was read before."""
 
 
 class ConfirmAgain(NamedTuple):
@@ -87,17 +88,17 @@ class DeliveryOrder:
     Args:
         filtered: whether the consumer has filters: then a jump in the stream's sequences means nothing.
         redelivers: whether the server sends messages again that are not acknowledged.
-        counters: where to count.
+        counters: the counters to update.
 
     Attributes:
         handled: the stream sequence of the last message that was delivered to the sink, or found to be missing.
         earlier: `handled` before the last batch.
         next: the number of the consumer's next delivery.
-        sent: the last delivery that is known to be sent, of a batch that is being sorted out or read again.
-        gap_after: missing sequences follow this one, and nothing was delivered since; None if there are none.
+        sent: the last delivery known to be sent, of a batch that is being sorted or read again.
+        gap_after: the sequence before missing ones, if nothing was delivered since; None if none are missing.
         last_reply: the reply subject of the last message delivered; empty after `resume`.
-        messages: how many were delivered.
-        jumped: how many sequences were missing where no filter explains it.
+        messages: the number of delivered messages.
+        jumped: the number of missing sequences that no filter explains.
         unproven: the counts of both when the consumer was last known to be unchanged.
     """
 
@@ -116,10 +117,10 @@ class DeliveryOrder:
     # -- the hot path ------------------------------------------------------------------------------------------------
 
     def following(self, batch: list[Delivered]) -> int | None:
-        """Take a batch if it is the next one; return its last stream sequence, or None for any other batch.
+        """Accept a batch if it is the next one. Return its last stream sequence, or None for any other batch.
 
         Args:
-            batch: deliveries only; the first one and the last one decide.
+            batch: deliveries only; the first and the last decide.
         """
         steps = len(batch) - 1
         first = AckReply.parse(batch[0][1])
@@ -141,10 +142,10 @@ class DeliveryOrder:
         Args:
             batch: the batch.
             last: its last stream sequence.
-            again: whether it is of a range that is read again, in which `filled` counts what is missing.
+            again: whether the batch is from a range that is read again, whose missing sequences `filled` counts.
 
         Returns:
-            The last sequence before missing ones; None if none are missing, or a filter makes that unknown.
+            The last sequence before missing ones; None if none are missing, or if a filter hides that.
         """
         gap_after = None
         if not self._filtered:
@@ -163,7 +164,10 @@ class DeliveryOrder:
     # -- deliveries that are not the next ones -----------------------------------------------------------------------
 
     def heartbeat(self, block: bytes) -> Missing | CheckStream | None:
-        """Compare with the last delivery that a heartbeat or a flow control request names; None if it has arrived."""
+        """Compare with the last delivery that a heartbeat or a flow control request reports.
+
+        Return None if it has arrived.
+        """
         delivered = header_block.read(block, b"Nats-Last-Consumer")
         if delivered is None:
             return None
@@ -179,10 +183,10 @@ class DeliveryOrder:
     ) -> Iterator[SortingStep]:
         """Sort out a batch for a reader that can read the stream again.
 
-        The caller performs each step before it asks for the next one; a step may change the sequences.
+        The caller performs each step before it requests the next one. A step may change the sequences.
 
         Args:
-            batch: deliveries, not all of which are the next ones.
+            batch: deliveries, some of which are repeated or follow a gap.
             began_again: whether a delivery shows that the stream has begun again.
             confirms: whether messages are acknowledged.
         """
@@ -216,8 +220,8 @@ class DeliveryOrder:
         """Sort out a batch for a reader whose consumer alone can send messages again.
 
         Args:
-            batch: deliveries, not all of which are the next ones.
-            began_behind: the stream sequence behind which the round began.
+            batch: deliveries, some of which are repeated or follow a gap.
+            began_behind: the stream sequence before the first one of the round.
             acknowledged: the stream sequence up to which everything delivered is acknowledged.
         """
         run: list[Delivered] = []
@@ -242,13 +246,13 @@ class DeliveryOrder:
         yield Deliver(run)
 
     def filled(self, missing: Missing, start: int, first: int, recovered: int) -> int:
-        """Note that a missing range was read again; return how many of its sequences were removed.
+        """Note that a missing range was read again. Return the number of its sequences that were removed.
 
         Args:
             missing: the range.
             start: `handled` before it was read.
             first: `next` before it was read.
-            recovered: how many messages were delivered of it.
+            recovered: the number of messages in it that were delivered.
         """
         upto, following = missing
         self._counters.recovered += recovered
@@ -262,7 +266,7 @@ class DeliveryOrder:
     # -- other consumers, other streams ------------------------------------------------------------------------------
 
     def resume(self, after: int) -> None:
-        """Continue after a stream sequence, before which nothing counts as read any more."""
+        """Continue after a stream sequence, and forget everything read before."""
         self.handled, self.gap_after, self.last_reply = after, None, b""
 
     def read_unproven_again(self) -> None:
@@ -283,35 +287,38 @@ class DeliveryOrder:
             messages, jumped: the counts up to it.
 
         Returns:
-            How many sequences had been removed since the last proof.
+            The number of sequences removed since the last proof.
         """
         removed = jumped - self.unproven.jumped
         self.unproven = Unproven(upto, messages, jumped)
         return removed
 
     def pending(self, queued: Sequence[int]) -> int:
-        """The number of deliveries that were sent and not delivered, by the last ones of what is queued."""
+        """Return the number of deliveries that were sent but not delivered.
+
+        `queued` are the last ones of the queued batches.
+        """
         return max(self.sent, *queued, self.next - 1) + 1 - self.next
 
 
 def is_delivery(message: Delivered) -> bool:
-    """Whether a message is a consumer's delivery, by its reply subject."""
+    """Return whether a message is a consumer's delivery, by its reply subject."""
     return message[1].startswith(ACK)
 
 
 def last_sent(batch: list[Delivered]) -> int:
-    """The last delivery in a batch, by its number; 0 if there is none."""
+    """Return the number of the last delivery in a batch; 0 if it contains none."""
     own = [message[1] for message in batch if is_delivery(message)]
     return AckReply.parse(own[-1]).consumer_sequence if own else 0
 
 
 def last_named(block: bytes) -> int:
-    """The last delivery that a heartbeat names; 0 if it names none."""
+    """Return the number of the last delivery that a heartbeat reports; 0 if it reports none."""
     return int(header_block.read(block, b"Nats-Last-Consumer") or 0)
 
 
 def _any_redelivered(batch: list[Delivered]) -> bool:
-    """Whether a message's delivery count is not 1; the numbers before it are the same in the whole batch."""
+    """Return whether any message's delivery count is not 1. The parts before it are equal in the whole batch."""
     reply = batch[0][1]
     opening = reply.rsplit(b".", fields_behind(reply) + 1)[0] + b".1."
     return not all(message[1].startswith(opening) for message in batch)

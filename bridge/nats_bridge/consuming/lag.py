@@ -1,13 +1,13 @@
-"""The lag of a rule: how many messages its stream still holds for it, polled while no delivery says so.
+"""Tracks the lag of a rule: the number of messages that its stream still holds for it.
 
-Theory of operation. Each delivery holds the number of pending messages, which costs nothing. A rule may get no
-deliveries: because there are no messages, because its target is down or full, because its consumer was deleted, or
-because it has just taken over from another replica. Then it polls the server every few seconds: its consumer, which
-is exact, or the stream where there is no consumer. A lag that cannot be requested is unknown, never zero.
+Theory of operation. Each delivery contains the number of pending messages, so usually nothing has to be polled. A rule
+may get no deliveries because there are no messages, because its target is down or full, because its consumer was
+deleted, or because it has just taken over from another replica. Then it polls the server every few seconds: its
+consumer, which is exact, or the stream if no consumer exists. A lag that cannot be requested is unknown, never zero.
 
-While messages wait, it polls the stream's first sequence, too: where limits remove messages faster than the rule takes
-them, the first sequence approaches the position, and passes it in the end. What is removed then is lost to the rule, so
-this is reported before.
+While messages wait, it also polls the first sequence of the stream. If limits remove messages faster than the rule
+handles them, the first sequence approaches the position and finally passes it. Messages removed after that are lost to
+the rule, so the approach is reported early.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from nats_bridge.observability.rule_metrics import Backlog
 
 _log = structlog.get_logger("bridge.lag")
 
-_AGAIN, _AGAIN_IDLE = 2.0, 5.0  # seconds between two requests; the same, where nothing waits
+_AGAIN, _AGAIN_IDLE = 2.0, 5.0  # seconds between two requests; the same while no message waits
 _LONGEST_IDLE = 20.0  # the same, after some such answers
-_NEAR = 300.0  # seconds until a limit removes what was not taken, below which that is logged
+_NEAR = 300.0  # seconds until a limit removes unhandled messages, below which this is logged
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,11 @@ class StreamPosition:
 
     Attributes:
         stream: its name.
-        known: by what the stream is recognised.
-        filters: only these subjects; none for all.
+        known: the facts that identify the stream.
+        filters: the subjects to count; none for all.
         handled: the stream sequence up to which everything was read.
-        direct: no other consumer may be created, not even for a moment: the stream would keep messages for it.
+        direct: whether no other consumer may be created, not even briefly, because the stream would keep messages for
+            it.
     """
 
     stream: str
@@ -63,11 +64,11 @@ class LagSource(Protocol):
         """The rule's position; None while it is unknown."""
 
     async def not_taken(self) -> int | None:
-        """The number of messages that its consumer holds for it; None without a consumer."""
+        """Return the number of messages that the consumer still holds for the rule; None without a consumer."""
 
 
 async def waiting_after(api: JetStreamApi, at: StreamPosition) -> int | None:
-    """The number of messages that wait in a stream that no consumer of ours reads; None if it is unknown.
+    """Return the number of messages that wait in a stream without a consumer of the rule; None if unknown.
 
     Raises:
         ApiError: the server refuses, or does not answer.
@@ -87,13 +88,13 @@ async def waiting_after(api: JetStreamApi, at: StreamPosition) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A rule's position, and the first message that its stream holds.
+    """A rule's position, and the first message in its stream.
 
     Attributes:
         at: when, in seconds.
         created: which stream of that name.
         first: the stream's first sequence.
-        handled: the stream sequence up to which nothing is left to be taken.
+        handled: the stream sequence up to which every message was handled.
     """
 
     at: float
@@ -103,7 +104,7 @@ class Edge:
 
     @property
     def headroom(self) -> int:
-        """How many sequences can still be removed before the rule's next message."""
+        """The number of sequences that can still be removed before the rule's next message."""
         return max(self.handled + 1 - self.first, 0)
 
 
@@ -111,7 +112,7 @@ def time_left(before: Edge, now: Edge) -> float | None:
     """Seconds until the stream's first sequence passes the position, at the rates between two samples.
 
     Returns:
-        None where it comes no closer, or nothing is removed.
+        None if the first sequence comes no closer, or nothing is removed.
     """
     closer = (now.first - before.first) - (now.handled - before.handled)
     if now.created != before.created or now.first <= before.first or closer <= 0 or now.at <= before.at:
@@ -120,11 +121,11 @@ def time_left(before: Edge, now: Edge) -> float | None:
 
 
 def pause_after(pause: float, *, idle: bool) -> float:
-    """Seconds until the server is asked again.
+    """Return the seconds until the next request.
 
     Args:
         pause: how long the last pause was.
-        idle: whether nothing waits, and nothing was delivered since.
+        idle: whether no message waits and none was delivered since.
     """
     return min(max(2 * pause, _AGAIN_IDLE), _LONGEST_IDLE) if idle else _AGAIN
 
@@ -210,7 +211,7 @@ class LagWatch:
             except NotPermittedError:
                 self._permitted = False  # the connection has logged it already
             except BridgeError:
-                pass  # asked again soon
+                pass  # request again soon
         if backlog.batches != before:
             return  # a delivery since then is newer
         if observed is None:
@@ -219,7 +220,7 @@ class LagWatch:
             backlog.asked(*observed, asked_ns)
 
     async def _ask(self) -> tuple[int, int] | None:
-        """The number of messages that wait, and when the oldest was stored, 0 if that is unknown."""
+        """Return the number of waiting messages, and the time of the oldest (0 if unknown)."""
         at = self._reader.stream_position
         if at is None:
             return None

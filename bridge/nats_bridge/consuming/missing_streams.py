@@ -18,7 +18,7 @@ async def existing_stream(connection: Connection, rule: str, stream: str) -> Jso
     """`STREAM.INFO` of a stream that a rule needs.
 
     Raises:
-        StreamMissingError: there is no such stream; names similar ones.
+        StreamMissingError: the stream does not exist; the error names similar ones.
         ApiError: the server refuses, or does not answer.
     """
     try:
@@ -33,12 +33,12 @@ async def named_stream(connection: Connection, stream: str, advice: str = "") ->
     """`STREAM.INFO` of a stream that a command names.
 
     Args:
-        connection: where it should be.
+        connection: the connection on which it should exist.
         stream: its name.
-        advice: what would be right; may be empty.
+        advice: a hint for the error; may be empty.
 
     Raises:
-        StreamMissingError: there is no such stream.
+        StreamMissingError: the stream does not exist.
         ApiError: the server refuses, or does not answer.
     """
     try:

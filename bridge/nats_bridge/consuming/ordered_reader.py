@@ -1,13 +1,14 @@
 """The ordered reader of a rule: delivers every message once and in order, or counts it as missing.
 
-Theory of operation. `delivery_order` says what of a batch is not simply the next delivery, and this reader acts on it:
+Theory of operation. `delivery_order` finds everything in a batch that is not simply the next delivery, and this reader
+acts on it:
 
-* a message arrives again that was delivered before: drop it, count it;
+* a message arrives again that was already delivered: drop and count it;
 * sequences are missing, or a heartbeat shows that the server has sent more than arrived: read the missing range again
   with a replay, deliver it, continue. Messages that the stream no longer holds are counted as lost;
 * nothing arrives, not even heartbeats: check whether the consumer and the stream are still the same;
-* the connection was lost: check that before anything that has arrived since. The stream may have lost its end, and used
-  its sequences again.
+* the connection was lost: check that before delivering anything that has arrived since. The stream may have lost its
+  end, and used those sequences again.
 
 A check has one of these results, in this order:
 
@@ -18,9 +19,9 @@ A check has one of these results, in this order:
     another process reads through it       the rule fails, or has lost its lead
     none of these                          continue
 
-A server that loses power forgets what it had not written to disk. Then its next messages get sequences that were read
-before, of other messages. The stream can be shorter than what was read, or already longer again; their times show it:
-all of them are later than that of the last message read.
+A server that loses power forgets messages that it had not written to disk. New messages then get sequences that were
+already read as other messages. The stream can be shorter than the read part, or already longer again. Times reveal
+this: all new messages are later than the last message read.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _LEAVING_POLL = 0.005  # seconds between two checks whether the server has notic
 
 
 class OrderedReader(Reader):
-    """Reads one stream for one rule, and reads again what did not arrive."""
+    """Reads one stream for one rule, and reads missing messages again."""
 
     async def close(self) -> None:
         """Stop the server's delivery, and deliver everything that it has sent."""
@@ -60,7 +61,7 @@ class OrderedReader(Reader):
                 )
 
     async def _hand_on_sent(self) -> None:
-        """Read again what was sent and did not arrive: the server counts it as delivered."""
+        """Read messages again that were sent but did not arrive, because the server counts them as delivered."""
         deadline = asyncio.get_running_loop().time() + TAKEOVER
         # The server keeps sending without a subscriber until the consumer has noticed the UNSUB.
         while info := await self.consumer.info():
@@ -79,7 +80,10 @@ class OrderedReader(Reader):
         )
 
     async def abandon(self, *, held: bool) -> None:
-        """Stop with messages in flight, because the target is down; set the position back to what was written."""
+        """Stop with messages in flight, because the target is down.
+
+        Set the position back to the last written message.
+        """
         await super().abandon(held=held)
         position, consumer = self.plan.position, self.consumer
         if position == "none" and self.connection.client.is_connected:
@@ -87,7 +91,7 @@ class OrderedReader(Reader):
         if position == "sent" and self.connection.client.is_connected and self._fence.is_open:
             info = await consumer.info()
             if info is None or not consumer.delivers_here(info):
-                return  # it is no longer ours
+                return  # another process has it now
             if held:
                 self._order.handled = self._order.earlier
             await consumer.delete()
@@ -108,7 +112,7 @@ class OrderedReader(Reader):
             self._report_arrival()
 
     async def _was_sent(self, consumer_sequence: int) -> bool:
-        """Whether the consumer says so, too: any client may have published a heartbeat. If not, the next one counts."""
+        """Return whether the consumer confirms a heartbeat, which any client may have published. If not, ignore it."""
         try:
             info = await self.consumer.info(patience=0)
         except ApiError as error:
@@ -121,7 +125,7 @@ class OrderedReader(Reader):
         return was_sent
 
     async def _sort_out(self, batch: list[Delivered]) -> None:
-        """Drop what was handled, read again what is missing."""
+        """Drop handled messages, and read missing ones again."""
         inbox, confirms = self.consumer.inbox, self.plan.position == "confirmed"
         for step in self._order.sort_out(batch, self._is_of_another_life, confirms=confirms):
             match step:
@@ -132,14 +136,16 @@ class OrderedReader(Reader):
                 case CheckStream():
                     await self._revive()
                     if self.consumer.inbox != inbox:
-                        return  # another consumer reads the stream, from its start or from where it was the same
+                        return  # another consumer reads the stream, from its start or from the last unchanged sequence
                 case ConfirmAgain(replies):
                     await self._confirm(replies[-1])
                 case DeliveriesLost():
                     raise AssertionError("this reader can read again")
 
     def _is_of_another_life(self, ack: AckReply) -> bool:
-        """Whether a message is younger than one of the stream with a higher sequence: then the stream has begun again.
+        """Return whether a message is younger than one of the stream with a higher sequence.
+
+        Then the stream has begun again.
 
         A stream in memory, or of a server that another one replaces, keeps its creation time. If its server is back
         before heartbeats are missing, nothing else shows it.
@@ -154,7 +160,7 @@ class OrderedReader(Reader):
             await waiting
 
     async def _fill(self, missing: Missing) -> None:
-        """Read again what is missing after `handled`."""
+        """Read the missing messages after `handled` again."""
         plan, order, upto = self.plan, self._order, missing.upto
         if upto <= order.handled:
             return
@@ -208,11 +214,11 @@ class OrderedReader(Reader):
             self._newest = b"" if self.plan.position == "none" and self.consumer.is_limited else None
             await self.consumer.create(self.handled)
             order.next = 1
-            self._report_arrival()  # what came before the consumer's name was known
+            self._report_arrival()  # deliveries that came before the consumer's name was known
             delivered = {"consumer_seq": 0, "stream_seq": 0}
         self._prove_all()
         self._last_read = asyncio.get_running_loop().time()
-        # What the durable consumer sent to an earlier process. What it sends now waits in the queue.
+        # Deliveries that the durable consumer sent to an earlier process. New deliveries wait in the queue.
         missing = Missing(int(delivered["stream_seq"]), int(delivered["consumer_seq"]) + 1)
         if missing.following > order.next:
             await self._fill(missing)
@@ -223,12 +229,15 @@ class OrderedReader(Reader):
             pass
 
     async def _is_sound(self) -> bool:
-        """Whether deliveries continue; False if something changed during the check, which has to begin again."""
-        # Another replica may have taken over; then this run ends, and must not report a failure.
+        """Return whether deliveries continue.
+
+        False if something changed during the check, which then has to be repeated.
+        """
+        # Another replica may have taken over. Then this run ends, and must not report a failure.
         await self._fence.opened()
         if self._subscription is None:
             await self._listen()
-        lives = self._lives  # what is reported later is of a later stream, or of the one that is found
+        lives = self._lives  # creations reported later are of a later stream, or of the one that is found here
         stream = await settled_stream(self.connection.api, self.plan.stream, self.handled, self.known)
         self._lives -= lives
         if await self._is_another(stream):
@@ -242,7 +251,7 @@ class OrderedReader(Reader):
                 return await self._resume(info)
             self._counters.recreated_consumers += 1
             self._log.warning("reader.consumer_recreated", consumer=self.consumer.name, after=self.handled)
-            # The new consumer begins after `handled`, which must not be less than what is confirmed.
+            # The new consumer begins after `handled`, which must not be smaller than the confirmed position.
             await self._sink.settled()
         await self._begin()
         return True
@@ -260,7 +269,7 @@ class OrderedReader(Reader):
             self._log.warning("reader.unbound", consumer=consumer.name)
             await self._listen_again()
         if not consumer.is_within_limit:
-            if self.plan.position == "none":  # the limit of the connection has changed since it was asked for
+            if self.plan.position == "none":  # the connection's limit has changed since it was read
                 return False
             await consumer.keep_limit(info)
         self._order.next = min(self._order.next, int(info["delivered"]["consumer_seq"]) + 1)
@@ -268,10 +277,10 @@ class OrderedReader(Reader):
         return True
 
     async def _replace_edited(self, stream: Json, info: Json) -> bool:
-        """Undo what another client has changed of the consumer; whether a new one has to be created for that.
+        """Undo changes that another client made to the consumer. Return whether that requires a new consumer.
 
-        What the consumer left out since it was last known to be as it was created is read again, if the rule may
-        publish twice; if not, it is counted as lost.
+        Messages that the consumer left out since it was last known to be unchanged are read again if the rule may
+        publish twice. Otherwise they are counted as lost.
         """
         consumer, edits = self.consumer, self.consumer.edits(info)
         if not edits:
@@ -294,12 +303,12 @@ class OrderedReader(Reader):
         return True
 
     async def _drop_deliveries(self) -> None:
-        """Drop the consumer's deliveries, waiting and in flight: they must not mix with those of its successor."""
+        """Drop the consumer's deliveries, which must not mix with those of its successor."""
         await self._listen()
         self._life.discard()
 
     async def _left_out(self) -> int | None:
-        """The number of messages that the stream holds of what is unproven, and were left out; None if unknown."""
+        """Return the number of unproven messages that the stream holds but the consumer left out; None if unknown."""
         unproven, plan = self._order.unproven, self.plan
         if unproven.after >= self.handled:
             return 0
@@ -321,7 +330,7 @@ class OrderedReader(Reader):
         self._subscription = await self._subscribe(self.consumer.inbox)
 
     async def _is_another(self, stream: Json) -> bool:
-        """Whether the stream was recreated; only then is there something that was not read of it."""
+        """Return whether the stream was recreated. Only then does it contain unread messages at old sequences."""
         known = self.known
         if stream["created"] == known.created:
             return False
@@ -343,18 +352,21 @@ class OrderedReader(Reader):
         self._order.resume(0)
 
     async def _resume_point(self, last: int) -> int | None:
-        """Return up to where the stream is what was read, by its last sequence; None if that is everything."""
+        """Return the sequence up to which the stream still has the messages read from it.
+
+        None if it has all of them.
+        """
         plan, reply = self.plan, self._order.last_reply
         last_delivery = AckReply.parse(reply) if reply else None
         reading = Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)
         if last_delivery is None:
             return await held_until(reading, self.handled, 0, last)
         resume_after = await held_until(reading, last_delivery.stream_sequence, last_delivery.time_ns, last)
-        # After the last message read there can be sequences that held none: they were lost with the end, too.
+        # The last message read may be followed by empty sequences, which were lost with the end as well.
         return last_delivery.stream_sequence if resume_after is None and last < self.handled else resume_after
 
     async def _stream_shortened(self, stream: Json, resume_after: int) -> None:
-        """Continue after that: the server lost what followed, and its next messages have the same sequences."""
+        """Continue after `resume_after`: the server lost the later messages, and will use their sequences again."""
         last = int(stream["state"]["last_seq"])
         self._log.warning("reader.stream_shorter", position=self.handled, last_sequence=last, after=resume_after)
         await self._sink.settled()
@@ -364,7 +376,7 @@ class OrderedReader(Reader):
         self._order.resume(resume_after)
 
     async def _usable_consumer(self) -> Json | None:
-        """Return the consumer's info; None if it does not exist, or must be recreated."""
+        """Return the consumer's info; None if it does not exist or must be recreated."""
         consumer = self.consumer
         if self.plan.direct:
             info = await consumer.info()
@@ -399,18 +411,18 @@ class OrderedReader(Reader):
 
 
 async def held_until(replay: Replay, sequence: int, time_ns: int, last: int) -> int | None:
-    """The sequence up to which a stream holds what was read; None if it has lost nothing of that.
+    """Return the sequence up to which a stream has the messages read from it; None if it has lost none of them.
 
-    A message that was removed since it was read proves nothing: then a stream that is long enough has lost nothing.
+    A message that was removed after it was read proves nothing. Then a stream that is long enough has lost nothing.
 
     Args:
         replay: how the stream is read.
         sequence: the last message that was read.
-        time_ns: when the stream stored it, in nanoseconds since 1970; 0 if unknown.
+        time_ns: the time of the message in nanoseconds since 1970; 0 if unknown.
         last: the stream's last sequence.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server does not answer.
     """
     if last >= sequence:
         message = await replay.api.stored_message(replay.stream, sequence) if time_ns else None

@@ -1,8 +1,8 @@
-"""Streams with `%` in their names, of which older servers cannot take acknowledgements, or write reply subjects.
+"""Refuses streams with `%` in their names on servers that mishandle their acknowledgements or reply subjects.
 
-A server makes the reply subjects of a consumer from a template that begins with the stream's name. Up to 2.9.15 it
-fills a `%` of the name, too. Later it doubles the `%`, and up to 2.12.11 and 2.14.2 also in the subject on which it
-waits for acknowledgements: they have no effect (2.9.10 to 2.15.3 asked).
+A server makes the reply subjects of a consumer from a format string that begins with the stream's name. Up to 2.9.15 it
+also expands a `%` in the name. Later versions double the `%`. Up to 2.12.11 and 2.14.2 they also double it in the
+subject on which they wait for acknowledgements, so these have no effect (tested with 2.9.10 to 2.15.3).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def check_percent(server_version: str, place: str, stream: str, *, acknowledges:
     """Check that a stream can be read, and its messages acknowledged, although a `%` is in its name.
 
     Args:
-        server_version: that of the stream's server.
+        server_version: the version of the stream's server.
         place: how the error begins.
         stream: its name.
         acknowledges: whether its consumer needs acknowledgements.

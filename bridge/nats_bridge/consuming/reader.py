@@ -1,13 +1,13 @@
 """Reads one stream through a consumer: deliveries arrive, queue, and reach the sink in order.
 
 Theory of operation. The consumer (`rule_consumer`) is a push consumer with flow control and heartbeats. Two cores
-without I/O decide. `reader_life` says whether an item that arrives is delivered at once or joins the queue.
-`delivery_order` says whether a batch is the next one, and what is missing if it is not. This module performs it: it
-subscribes, delivers, requests and acknowledges. A batch that is the next one reaches the sink in one call (the hot
-path).
+without I/O decide. `reader_life` decides whether an item that arrives is delivered at once or joins the queue.
+`delivery_order` decides whether a batch is the next one, and which messages are missing if not. This module does the
+I/O: it subscribes, delivers, requests and acknowledges. If a batch is the next one, it reaches the sink in one call
+(the hot path).
 
-Readers differ in what they do about deliveries that are missing or repeated, and about a consumer that has changed:
-`ordered_reader` reads the stream again, `acknowledging_reader` begins another round.
+Readers differ in how they handle missing or repeated deliveries, and a consumer that has changed: `ordered_reader`
+reads the stream again, `acknowledging_reader` begins another round.
 
 Worked example: a heartbeat every 2 s, and a server that stops without closing its connection.
 
@@ -21,7 +21,7 @@ Invariants:
 
 * The sink receives each message once and in order, and the next batch only after it has finished the last one.
 * Flow control requests are answered in order with the batches, so the server stops before the queue grows large.
-* What arrives after a lost connection is not delivered before consumer and stream have been checked.
+* Messages that arrive after a lost connection are not delivered before consumer and stream have been checked.
 * While the fence is closed nothing is changed on the server.
 """
 
@@ -70,12 +70,12 @@ class BatchSink(Protocol):
     """Receives batches."""
 
     def accept(self, batch: list[Delivered], gap_after: int | None) -> Awaitable[None] | None:
-        """Handle a batch; the reader awaits the result before the next one.
+        """Handle a batch. The reader awaits the result before the next one.
 
         Args:
             batch: messages in order.
-            gap_after: the last sequence before missing ones, where some before or in the batch never came; None
-                where all came, or where a filter makes that unknown.
+            gap_after: the last sequence before missing ones, if some before or in the batch never came; None if all
+                came, or if a filter hides that.
         """
 
     def vanished(self, messages: int) -> None:
@@ -91,13 +91,16 @@ class BatchSink(Protocol):
         """Forget the old stream: it was recreated under the same name."""
 
     async def read_on(self, info: Json, after: int) -> None:
-        """Forget what was read: what follows a sequence comes next, and before it some messages were left out."""
+        """Forget the messages read so far. The next one follows `after`, and some before it were left out."""
 
     async def stream_shortened(self, info: Json, resume_after: int) -> None:
-        """Forget what was read after that sequence: the stream has lost it, and may hold other messages there."""
+        """Forget the messages read after that sequence. The stream has lost them, and may hold other messages there."""
 
     def checked(self) -> None:
-        """Repeat the last acknowledgement, which may be lost: stream and consumer are those of before, or forgotten."""
+        """Repeat the last acknowledgement, which may have been lost.
+
+        Stream and consumer are the same as before, or forgotten.
+        """
 
 
 class Reader(ABC):
@@ -106,7 +109,7 @@ class Reader(ABC):
     Args:
         connection: the connection that holds the stream.
         consumer: what to read through.
-        sink: where batches go.
+        sink: the receiver of the batches.
         counters: the rule's counters.
         failed: called once with the error that ends the rule.
     """
@@ -135,14 +138,14 @@ class Reader(ABC):
         self._lives = 0  # how often streams of its name were created since
         self._creations: BatchSubscription | None = None
         self._subscription: BatchSubscription | None = None
-        self._context: Context | None = None  # that of the rule, also for what a delivery makes it do
+        self._context: Context | None = None  # the rule's context, also for actions that a delivery causes
         self._worker: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._check_due = asyncio.Event()
         self._last_read = 0.0
         self._compared_at = 0.0
         self._pace = Pace()
-        # The newest delivery of a consumer that waits for our reports; None for one that does not.
+        # The newest delivery, if the consumer waits for acknowledgements; None otherwise.
         self._newest: bytes | None = None
 
     @property
@@ -152,12 +155,12 @@ class Reader(ABC):
 
     @property
     def attached(self) -> bool:
-        """Whether the consumer is known to exist and to deliver to our inbox."""
+        """Whether the consumer is known to exist and to deliver to the current inbox."""
         known = self._life.state in ("flowing", "busy", "draining", "finishing", "closed")
         return known and not self._life.uncertain and not self.waits_for
 
     async def open(self, handled: int, info: Json) -> None:
-        """Start delivering what follows stream sequence `handled` of the stream with this `STREAM.INFO`.
+        """Start delivering the messages after stream sequence `handled` of the stream with this `STREAM.INFO`.
 
         Raises:
             RuleRefusedError: another process is bound to the durable consumer.
@@ -177,7 +180,7 @@ class Reader(ABC):
         try:
             await asyncio.wait({worker, waiting}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await end_tasks(waiting)  # also of an opening that is interrupted
+            await end_tasks(waiting)  # also after an interrupted opening
         if not begun.is_set():
             await worker
         self._watcher = asyncio.create_task(self._watch())
@@ -207,7 +210,7 @@ class Reader(ABC):
         self._life.happened("close")
         await end_tasks(self._watcher)
         if self._life.queue and self._worker is None:
-            self._work(asyncio.sleep(0))  # which delivers what has waited since a lost connection
+            self._work(asyncio.sleep(0))  # a worker delivers the items that have waited since a lost connection
         if self._subscription is None:  # the limit changed with the last connection: the worker would create a consumer
             await end_tasks(self._worker)
             await self._release()
@@ -221,7 +224,7 @@ class Reader(ABC):
         await self._release()
 
     async def abandon(self, *, held: bool) -> None:
-        """Stop with messages in flight, because the target is down; they are delivered again to who reads next.
+        """Stop with messages in flight, because the target is down. They are delivered again to the next reader.
 
         Args:
             held: the last batch delivered has not been written.
@@ -233,7 +236,8 @@ class Reader(ABC):
         """Stop and leave the consumer as it is: another replica may read through it by now.
 
         Returns:
-            How many messages the server is known to have sent, and were not delivered to the sink.
+            Return the number of messages that the server is known to have sent, but that were not delivered to the
+            sink.
         """
         await self._halt()
         if self._life.state == "opening":  # the consumer's numbers are not known yet
@@ -261,7 +265,7 @@ class Reader(ABC):
 
     @property
     def known(self) -> KnownStream:
-        """The stream that is read, with the last message that was."""
+        """The identity of the stream, including the last message read."""
         if not self._order.last_reply:
             return self._seen
         ack = AckReply.parse(self._order.last_reply)
@@ -269,12 +273,12 @@ class Reader(ABC):
 
     @property
     def stream_position(self) -> StreamPosition:
-        """Its position in the stream; see `nats_bridge.consuming.lag`."""
+        """The position in the stream; see `nats_bridge.consuming.lag`."""
         plan = self.plan
         return StreamPosition(plan.stream, self.known, plan.filters, self.handled, plan.direct)
 
     async def not_taken(self) -> int | None:
-        """The number of messages not delivered, queued here or on the server; see `nats_bridge.consuming.lag`.
+        """Return the number of undelivered messages, queued here or on the server; see `nats_bridge.consuming.lag`.
 
         Raises:
             ApiError: the server refuses, or does not answer.
@@ -412,7 +416,7 @@ class Reader(ABC):
         self._check_due.set()
 
     def _on_creations(self, batch: list[Delivered]) -> None:
-        """Check at once: what a stream holds that is soon deleted again would be lost silently."""
+        """Check at once: messages of a stream that is soon deleted again would be lost silently."""
         self._lives += sum(self.connection.api.reports(payload) for _, _, _, payload in batch)
         self._check_due.set()
 
@@ -443,14 +447,14 @@ class Reader(ABC):
                     continue
             self._check_due.clear()
             await self.connection.connected()
-            # As the worker, so that batches that arrive now wait; no await may come between these lines.
+            # Run as the worker, so that arriving batches wait. No await may come between these lines.
             await self.idle()
             self._life.happened("check")
             self._work(self._revive())
             await self.idle()
 
     def _prove(self, upto: int, messages: int, jumped: int) -> None:
-        """Note that up to a stream sequence all is delivered that there was; see `DeliveryOrder.prove`."""
+        """Note that every message up to a stream sequence was delivered; see `DeliveryOrder.prove`."""
         self._sink.vanished(self._order.prove(upto, messages, jumped))
         self._compared_at = asyncio.get_running_loop().time()
 
@@ -459,7 +463,10 @@ class Reader(ABC):
         self._prove(order.handled, order.messages, order.jumped)
 
     async def _info(self) -> Json | None:
-        """`CONSUMER.INFO`; None without a consumer, or if another client has changed it. The watcher repairs that."""
+        """Return `CONSUMER.INFO`; None without a consumer, or if another client has changed it.
+
+        The watcher repairs that.
+        """
         order = self._order
         earlier, before = order.unproven, (order.handled, order.messages, order.jumped)
         info = await self.consumer.info(patience=0)
@@ -477,22 +484,21 @@ class Reader(ABC):
             self._log.warning("reader.consumer_edited", consumer=self.consumer.name, **edit._asdict(), **span)
 
     async def _is_edited(self) -> bool:
-        """Whether another client is known to have changed the consumer."""
-        with contextlib.suppress(ApiError):  # asked again at the next heartbeat
+        """Return whether another client is known to have changed the consumer."""
+        with contextlib.suppress(ApiError):  # requested again at the next heartbeat
             await self._info()
         return self._check_due.is_set()
 
     @property
     def _is_silent(self) -> bool:
-        """Whether heartbeats are missing."""
         return asyncio.get_running_loop().time() - self._last_read >= _SILENT_BEATS * waiting.HEARTBEAT
 
     @property
     def may_acknowledge(self) -> bool:
-        """Whether stream and consumer are known to be those of which messages were read.
+        """Whether stream and consumer are known to be the ones that messages were read from.
 
-        After a lost connection they are not, until a check: the server may have lost the end of the stream. An
-        acknowledgement of a message that it has lost would hold for the next message with that sequence.
+        After a lost connection they are not known until a check, because the server may have lost the end of the
+        stream. An acknowledgement of a lost message would apply to the next message with that sequence.
         """
         return self._life.state != "checking" and not self._life.uncertain
 
@@ -522,7 +528,7 @@ class Reader(ABC):
         if self._pace.due():
             self._log.warning("reader.waiting", reason=str(error))
 
-    # -- what readers differ in --------------------------------------------------------------------------------------
+    # -- differences between readers ---------------------------------------------------------------------------------
 
     @abstractmethod
     async def _begin(self, *, seeded: bool = False) -> None:
@@ -534,11 +540,11 @@ class Reader(ABC):
 
     @abstractmethod
     async def _catch_up(self, missing: Missing) -> None:
-        """Handle that deliveries were sent and did not arrive, of which a heartbeat reports."""
+        """Handle deliveries that were sent but did not arrive, as a heartbeat shows."""
 
     @abstractmethod
     async def _check(self) -> None:
-        """Check whether consumer and stream are still the same; if not, continue with the new ones.
+        """Check whether consumer and stream are still the same. If not, continue with the new ones.
 
         Raises:
             ApiError: the server does not answer, or refuses.
@@ -546,5 +552,5 @@ class Reader(ABC):
 
 
 def _sent_by(item: Queued) -> int:
-    """The last delivery that a batch or a heartbeat shows to be sent, by its number."""
+    """Return the last delivery that a batch or a heartbeat shows to be sent, by its number."""
     return last_sent(item) if isinstance(item, list) else last_named(item[1])

@@ -1,11 +1,11 @@
 """The states of a reader, and the queue of items that wait for it, without I/O.
 
-Theory of operation. As long as the reader is `flowing`, what arrives is delivered at once. As soon as it must wait, for
-a slow target or for an answer of the server, one task works, and what arrives joins a queue. The task takes
-the items from there, one by one, and ends with the last one.
+Theory of operation. As long as the reader is `flowing`, items are delivered as they arrive. As soon as it must wait,
+for a slow target or an answer of the server, one task works, and arriving items join a queue. The task takes the items
+from there, one by one, and ends with the last one.
 
-A lost connection makes everything uncertain that arrives after it: until the server answers, the stream may be another
-one. So a mark joins the queue, and what follows the mark is delivered only after a check.
+A lost connection makes everything uncertain that arrives after it, because the stream may be another one until the
+server answers. So a mark joins the queue, and items after the mark are delivered only after a check.
 
 Worked example: the target is slow, then the connection is lost and comes back.
 
@@ -23,7 +23,7 @@ Invariants:
 
 * One task works in `opening`, `busy`, `checking` and `finishing`; none in the other states.
 * In `flowing` and `draining` the queue is empty. In `cut_off` it begins with a mark.
-* Nothing behind a mark is delivered before the check, unless the reader closes: then what has arrived is all there is.
+* No item behind a mark is delivered before the check, unless the reader closes: then nothing more will arrive.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ READER: StateTable[ReaderState, ReaderEvent] = StateTable(
 """`wait`: the sink, or the server, must be awaited. `idle`: the task has nothing left to do. `lost`: the connection is
 lost. `away`: it is still lost when a mark is reached. `check`: consumer and stream are compared with what was read.
 
-`opening`: the consumer's numbers are not known yet. `flowing`: what arrives is delivered at once. `busy`: it waits in
-the queue. `cut_off`: it waits for the connection, and then for a check. `draining` and `finishing`: the reader closes,
-and delivers what has arrived.
+`opening`: the consumer's numbers are not known yet. `flowing`: items are delivered as they arrive. `busy`: they wait in
+the queue. `cut_off`: they wait for the connection, and then for a check. `draining` and `finishing`: the reader closes,
+and delivers the items that have arrived.
 """
 
 Queued: TypeAlias = list[Delivered] | tuple[bytes, bytes]
@@ -66,7 +66,7 @@ Queued: TypeAlias = list[Delivered] | tuple[bytes, bytes]
 
 
 class _Mark:
-    """What follows arrived after the connection was lost."""
+    """Separates queued items that arrived before a lost connection from those that arrived after it."""
 
 
 MARK: Final = _Mark()
@@ -77,7 +77,7 @@ class ReaderLife:
 
     Attributes:
         state: the state.
-        queues: whether what arrives must join the queue.
+        queues: whether arriving items must join the queue.
         queue: the items that wait.
     """
 
@@ -106,16 +106,16 @@ class ReaderLife:
 
     @property
     def items(self) -> list[Queued]:
-        """What has arrived and waits."""
+        """The items that have arrived and wait."""
         return [item for item in self.queue if not isinstance(item, _Mark)]
 
     @property
     def closes(self) -> bool:
-        """Whether only what has arrived is still delivered."""
+        """Whether the reader closes, so only items that have already arrived are delivered."""
         return self.state in ("draining", "finishing", "closed")
 
     def next_item(self, *, connected: bool) -> Queued | Literal["check"] | None:
-        """Take the next item from the queue, or "check" for a mark; None if the task has nothing left to do.
+        """Take the next item from the queue, or "check" for a mark. Return None if the task has nothing left to do.
 
         Args:
             connected: whether there is a connection.
@@ -140,7 +140,7 @@ class ReaderLife:
         self.happened("away" if self.queue and not self.closes else "idle")
 
     def discard(self) -> None:
-        """Drop what waits: it is of a consumer that is not used any more."""
+        """Drop the waiting items, which are from a consumer that is no longer used."""
         uncertain = self.uncertain
         self.queue.clear()
         if uncertain:

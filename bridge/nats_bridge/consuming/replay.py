@@ -1,6 +1,6 @@
 """Replays a range of a stream: for gaps, for seeding last sequences, for the tail at shutdown.
 
-Each replay is an ephemeral consumer of its own, deleted afterwards; it moves no rule's position.
+Each replay has a separate ephemeral consumer, which is deleted afterwards, so it does not move a rule's position.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from nats_bridge.errors import ApiError
 from nats_transforms import header_block
 
 LIMITED = "nats-bridge-limited-"
-"""How the names of ephemeral consumers begin that acknowledge only to limit what is sent ahead.
+"""Prefix of ephemeral consumers that acknowledge only to limit the messages sent ahead.
 
-Where the stream removes what they have not acknowledged, servers report it as terminated, in advisories that are no
-dead letters."""
+If the stream removes messages that they have not acknowledged, servers report these as terminated, in advisories that
+are not dead letters."""
 LATE_ACK = 3600 * 10**9  # nanoseconds; missing messages are read again at once, so this is only a last resort
 _LOST = "deliveries of a replay were lost: the connection broke"
 _AWAY = "nothing arrives from a replay: the server or its stream leader is away"
@@ -34,7 +34,7 @@ _PASSING: Final[Json] = {"inactive_threshold": 5_000_000_000, "mem_storage": Tru
 
 
 def push_config(inbox: str, filters: Sequence[str], *, headers_only: bool) -> Json:
-    """The configuration that all consumers that deliver to us share: push, flow control, heartbeats."""
+    """Return the common configuration of consumers that deliver to an inbox: push, flow control, heartbeats."""
     config: Json = {
         "deliver_subject": inbox,
         "replay_policy": "instant",
@@ -48,9 +48,9 @@ def push_config(inbox: str, filters: Sequence[str], *, headers_only: bool) -> Js
 def ephemeral_config(
     inbox: str, *, filters: Sequence[str], headers_only: bool, direct: bool, limit: int | None = None
 ) -> Json:
-    """The configuration of an ephemeral consumer that delivers to us.
+    """Return the configuration of an ephemeral consumer that delivers to an inbox.
 
-    No acknowledgements, unless they limit how many messages are sent ahead; direct consumers know none.
+    Acknowledgements are used only to limit the messages sent ahead; direct consumers do not support them.
     """
     config = push_config(inbox, filters, headers_only=headers_only)
     config |= {"ack_policy": "none", "max_deliver": 1, **_PASSING}
@@ -63,16 +63,16 @@ def ephemeral_config(
 
 
 def name_prefix(config: Json) -> str:
-    """How the name of an ephemeral consumer must begin, so that its advisories are known."""
+    """Return the prefix for the name of an ephemeral consumer, by which its advisories are recognised."""
     return LIMITED if config["ack_policy"] == "all" else ""
 
 
 def standing_config(filters: Sequence[str], policy: Json) -> Json:
-    """The configuration of a pull consumer that is created for its `CONSUMER.INFO` alone, and deleted afterwards.
+    """Return the configuration of a pull consumer that is created only for its `CONSUMER.INFO`, and then deleted.
 
     Args:
-        filters: only these subjects; none for all.
-        policy: where it would begin.
+        filters: the subjects to select; none for all.
+        policy: the members that set its start.
     """
     return {"ack_policy": "explicit", **_PASSING, **policy, **filter_members(filters)}
 
@@ -96,7 +96,7 @@ class Replay:
     Attributes:
         api: the connection's API.
         stream: the stream's name.
-        filters: only these subjects; none for all. More than one only on servers from 2.10 on.
+        filters: the subjects to select; none for all. Only servers from 2.10 on support more than one.
         headers_only: leave payloads on the server.
         direct: use a consumer that work-queue and interest streams do not count as one of theirs.
     """
@@ -110,10 +110,10 @@ class Replay:
     async def between(self, first: int, last: int) -> AsyncGenerator[list[Delivered], None]:
         """Yield batches of the messages with first <= sequence <= last that still exist, in order.
 
-        Close it (`contextlib.aclosing`) where the iteration may end early: the consumer is deleted then.
+        If the iteration may end early, close it (`contextlib.aclosing`), so that the consumer is deleted.
 
         Raises:
-            ApiError: retriable if the connection broke; what was yielded is valid.
+            ApiError: retriable if the connection broke. The messages yielded before it are valid.
         """
         if first > last:
             return
@@ -144,7 +144,7 @@ class Replay:
         return info
 
     async def last_per_subject(self) -> AsyncIterator[list[Delivered]]:
-        """Yield batches of the last message of each subject, then of messages stored since, up to the stream's end.
+        """Yield batches with the last message of each subject, then messages stored since, up to the stream's end.
 
         After the last batch the map built from it is exact for the stream as it was at that batch's last message:
         everything stored before was either delivered or no longer its subject's last.
@@ -164,7 +164,8 @@ class Replay:
         subscription = await client.subscribe_batches(
             inbox, arrived.put_nowait, lambda reply, block: arrived.put_nowait((reply, block))
         )
-        limit = None if "%" in self.stream else self.api.delivery_limit.messages  # servers may not take what ends it
+        # servers may not accept the acknowledgements that end the limit
+        limit = None if "%" in self.stream else self.api.delivery_limit.messages
         config = ephemeral_config(
             inbox, filters=self.filters, headers_only=self.headers_only, direct=self.direct, limit=limit
         )
@@ -173,7 +174,7 @@ class Replay:
         try:
             created = await self.api.create_ephemeral(self.stream, config | policy, purpose, name_prefix(config))
             name = created["name"]
-            # Nothing pending may also mean that everything is in flight to us.
+            # None pending may also mean that all are in flight.
             if not created.get("num_pending") and not created["delivered"]["consumer_seq"] and arrived.empty():
                 return
             seen = quiet = 0
@@ -185,7 +186,7 @@ class Replay:
                     raise self._broken(_AWAY) from None
                 if isinstance(item, tuple):
                     reply, block = item
-                    # If our answer was lost with a connection, the consumer's heartbeats ask for it again.
+                    # If the answer was lost with a connection, the consumer's heartbeats ask for it again.
                     stalled = header_block.read(block, b"Nats-Consumer-Stalled")
                     answer = reply or stalled or b""
                     if asks_for_flow_control(answer, stream):
@@ -197,7 +198,7 @@ class Replay:
                         continue
                     if int(delivered) != seen:
                         raise self._broken(_LOST)
-                    # A slow server may still have messages for us; they may also be deleted by now.
+                    # A slow server may still have messages to send; they may also have been deleted by now.
                     quiet += 1
                     if quiet == waiting.SILENT_BEATS:
                         if stalled or (limited and pending):

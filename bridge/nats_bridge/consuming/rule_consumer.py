@@ -1,11 +1,12 @@
 """Manages a rule's consumer on the server: finds, takes over, creates, deletes and acknowledges.
 
-Theory of operation. A durable rule's consumer keeps the position on the server (`ack_policy: none` for at_most_once:
-sent is done; `all` for at_least_once), and its description names its owner. The ordered reader handles its deliveries.
+Theory of operation. The consumer of a durable rule keeps the position on the server, and its description names its
+owner. With `ack_policy: none` (at_most_once), a sent message is done; with `all` (at_least_once), an acknowledged one
+is. The ordered reader handles its deliveries.
 
-Where each message is acknowledged one by one (`ack_policy: explicit`), the server redelivers the unacknowledged late,
-after others. So such a consumer is recreated at its position, and delivers them first and in order. A work queue allows
-no second consumer of the same subjects, and keeps what is not acknowledged: no marker there.
+If each message is acknowledged one by one (`ack_policy: explicit`), the server redelivers unacknowledged messages late,
+after newer ones. So such a consumer is recreated at its position, and delivers them first and in order. A work queue
+allows no second consumer of the same subjects, and keeps unacknowledged messages, so it needs no marker.
 
 The holder of the rule's lease takes the durable consumer from any process that is bound to it: a paused one, or one
 that reaches only the consumer's server. A sidecar without a lease takes it only while no process is bound to it.
@@ -15,12 +16,12 @@ A bound consumer cannot be moved to another inbox, nor one whose inbox any subsc
 So it is deleted and recreated at its position. Between the two, a marker keeps the position: a second consumer that
 no client reads from.
 
-A process that takes over a consumer writes into its description from which inbox, and after which delivery. The process
-that had that inbox may still be draining: it publishes again what it has missed up to there, and nothing of its
-successor's.
+A process that takes over a consumer writes into its description the previous inbox and the last delivery to it. The
+process with that inbox may still be draining. It publishes messages up to that delivery again if it missed them, and
+none of its successor's.
 
-Worked example: rule `copy` of sidecar `shop` confirms what it has published. Process A reads by inbox a, and is paused.
-Its consumer `shop_copy` has delivered up to sequence 40, and 35 is acknowledged. Process B gets the lease.
+Worked example: rule `copy` of sidecar `shop` confirms what it has published. Process A reads through inbox a, and is
+paused. Its consumer `shop_copy` has delivered up to sequence 40, and 35 is acknowledged. Process B gets the lease.
 
     B: CONSUMER.INFO                  bound to inbox a, ack floor 35
     B: create `shop_copy_moving`      the marker, from 36 on: no client reads from it
@@ -32,7 +33,7 @@ Its consumer `shop_copy` has delivered up to sequence 40, and 35 is acknowledged
 Invariants:
 
 * The consumer or its marker exists at every moment after the first start, except in a work queue.
-* A position is never after a message that is not acknowledged (`confirmed`), or not sent (`sent`).
+* A position is never after a message that is unacknowledged (`confirmed`) or unsent (`sent`).
 * Nothing is changed on the server while the fence is closed, except an ephemeral consumer of this process.
 * A durable consumer whose description does not begin with `owner` is refused, and stays as it is.
 """
@@ -69,29 +70,29 @@ _ACTING = (
     *(*_SELECTING, *_LASTING, "ack_policy", "ack_wait", "backoff", "deliver_group", "inactive_threshold"),
     *("max_ack_pending", "max_deliver", "rate_limit_bps"),
 )
-"""Members of a configuration by which a consumer delivers other messages, or at other times."""
+"""Members of a configuration that decide which messages a consumer delivers, and when."""
 _KEPT = ("deliver_policy", "opt_start_seq", "opt_start_time", "mem_storage", "num_replicas", "sample_freq")
 _ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all", "acknowledged": "explicit"}
 _ACK_WAIT = 60  # seconds until a message whose acknowledgement was lost comes again
 _LEADERLESS = 30.0  # seconds without a leader, while the stream has one, after which it will have none
 _NO_LEADER = (0, 10008)  # error codes: an answer that names none, and the server's own
 _TAKEN = re.compile(r" \(from (\S+) after (\d+), delivery (\d+)\)$")  # the end of a description, by `_bound`
-_LONGEST = 3800  # bytes of a description without that end; servers take 4096
+_LONGEST = 3800  # bytes of a description without the suffix; servers accept 4096
 _NOT_UNIQUE = (10099, 10100)  # other consumers of a work queue take the same subjects
 
 
 def durable_name(sidecar: str, rule: str) -> str:
-    """The name of a rule's durable consumer, made of the names of sidecar and rule."""
+    """Return the name of a rule's durable consumer, made of the names of sidecar and rule."""
     return f"{sidecar}_{rule}"
 
 
 def consumer_owner(sidecar: str, rule: str) -> str:
-    """The start of the description of a rule's consumers, and of no others."""
+    """Return the start of the description of a rule's consumers, and of no others."""
     return f"nats-bridge {sidecar}/{rule}:"
 
 
 def marker_name(durable: str) -> str:
-    """The name of the consumer that keeps a durable consumer's position while that one is recreated."""
+    """Return the name of the consumer that keeps a durable consumer's position while that one is recreated."""
     return f"{durable}_moving"
 
 
@@ -115,7 +116,7 @@ class Durable:
 
     @classmethod
     def of(cls, rule: str, stream: str, connection: str, sidecar: str) -> Durable:
-        """The one of a rule that has one."""
+        """Return the durable consumer of a rule that has exactly one."""
         return cls(rule, stream, connection, durable_name(sidecar, rule), consumer_owner(sidecar, rule))
 
 
@@ -124,7 +125,7 @@ class Edit(NamedTuple):
 
     Attributes:
         field: its name.
-        found: its value; None if it is not set.
+        found: the value found; None if it is not set.
         expected: its value when the consumer was created or taken over.
     """
 
@@ -134,7 +135,7 @@ class Edit(NamedTuple):
 
     @property
     def needs_another(self) -> bool:
-        """Whether only another consumer delivers again what the rule needs."""
+        """Whether only a new consumer can deliver the missing messages again."""
         return self.field in (*_SELECTING, *_LASTING, "ack_policy", "deliver_subject")
 
 
@@ -144,18 +145,18 @@ class ConsumerPlan:
 
     Attributes:
         stream: its name.
-        filters: only these subjects; none for all (then jumps in the sequences mean removed messages). More than one
-            only on servers from 2.10 on.
+        filters: the subjects to read; none for all (then a jump in the sequences means removed messages). Only servers
+            from 2.10 on support more than one.
         headers_only: leave payloads on the server.
         position: `none` (ephemeral), `sent` (durable, moves as messages are sent), `confirmed` (durable, moves
             with acknowledgements) or `acknowledged` (durable, each message is acknowledged one by one).
         durable_name: the durable consumer's name.
-        owner: the start of the consumer's description; a durable one with another start is not ours.
+        owner: the start of the consumer's description; a durable consumer with another start belongs to someone else.
         rule: the rule's name, for the log.
         description: the rest of its description.
         direct: use a consumer that work-queue and interest streams do not count as one of theirs.
         work_queue: whether the stream is a work queue.
-        max_pending: of `acknowledged`, how many messages may be without an acknowledgement.
+        max_pending: with `acknowledged`, the limit of unacknowledged messages.
     """
 
     stream: str
@@ -182,10 +183,10 @@ class RuleConsumer:
 
     Attributes:
         fence: the rule's.
-        inbox: where it delivers; set before `take_over` and `create`.
+        inbox: the deliver subject; set before `take_over` and `create`.
         name: its name on the server, empty before there is one.
-        limit: how many messages it sends ahead of acknowledgements; None for any number.
-        proven: where another client has changed what it selects: the stream sequence up to which all was delivered.
+        limit: the number of unacknowledged messages that it may send ahead; None for no limit.
+        proven: the stream sequence up to which all messages were delivered, if another client has changed its filters.
     """
 
     def __init__(self, api: JetStreamApi, plan: ConsumerPlan, fence: WriteFence = ALWAYS_OPEN) -> None:
@@ -208,23 +209,25 @@ class RuleConsumer:
 
     @property
     def is_limited(self) -> bool:
-        """Whether its connection limits what it sends ahead."""
+        """Whether the connection limits the messages sent ahead."""
         return self._limit_of_connection is not None
 
     @property
     def _limit_of_connection(self) -> int | None:
         if self.plan.position == "sent" or self.plan.direct:
-            return None  # the position of the one is what was sent; the other knows no acknowledgements
+            return None  # the position of one is the last sent message; the other has no acknowledgements
         if self.plan.position == "none" and "%" in self.plan.stream:
-            return None  # servers may not take acknowledgements
+            return None  # servers may not accept acknowledgements
         return self._api.delivery_limit.messages
 
     async def position(self, *, otherwise: int | None = None) -> int | None:
-        """Return the stream sequence up to which an existing durable consumer is done; None if there is none of ours.
+        """Return the stream sequence up to which the durable consumer is done.
+
+        None if it does not exist or is not the rule's.
 
         Args:
-            otherwise: after which sequence to recreate a durable consumer that stays without a leader; None where only
-                that consumer knows the position.
+            otherwise: the sequence after which to recreate a durable consumer that stays without a leader; None if only
+                that consumer has the position.
 
         Raises:
             RuleRefusedError: another process is bound to it, or it has another owner.
@@ -243,7 +246,7 @@ class RuleConsumer:
         if plan.position == "none":
             return None
         deadline = asyncio.get_running_loop().time() + TAKEOVER
-        # While another process is bound, the position moves; the server notices a killed one after a moment.
+        # While another process is bound, the position moves. The server notices a killed process after a moment.
         while (info := await api.consumer_info(plan.stream, plan.durable_name)) and info.get("push_bound"):
             if self._is_mine_to_take(info):
                 break
@@ -254,7 +257,7 @@ class RuleConsumer:
             return await self._marked_position()
         self._refuse_foreign(info)
         if await api.consumer_info(plan.stream, marker_name(plan.durable_name)) is not None:
-            # Of a process that was killed after it had recreated the consumer.
+            # The marker of a process that was killed after it had recreated the consumer.
             await api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
         position = _position_of(info)
         if self.proven is not None:
@@ -282,7 +285,7 @@ class RuleConsumer:
         return _position_of(info)
 
     async def keep_start(self, after: int) -> bool:
-        """Keep a first position by a marker, unless there is one already; any replica may, without the lease.
+        """Keep a first position with a marker, unless one exists. Any replica may do this, without the lease.
 
         Returns:
             Whether this replica has created the marker.
@@ -307,10 +310,11 @@ class RuleConsumer:
         """Make the existing durable consumer deliver to the inbox.
 
         Args:
-            handled: the position that was read before, to see whether it moved since; None if we moved it ourselves.
+            handled: the position that was read before, to see whether it has moved since; None if this process moved
+                it.
 
         Returns:
-            Its state as `CONSUMER.INFO` gives it; None if there is none that can be used.
+            The state as in `CONSUMER.INFO`; None if no usable consumer exists.
 
         Raises:
             RuleRefusedError: another process is bound to it, or was since its position was read.
@@ -327,7 +331,7 @@ class RuleConsumer:
             await self._take_away(_position_of(info))
             return None
         if info["config"].get("ack_policy") != _ACK_POLICY[plan.position]:
-            # The delivery mode changed; a consumer of the other kind takes the position.
+            # The delivery mode changed, so a consumer of the other kind takes over the position.
             await api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
             return None
         if handled is not None and plan.position == "sent" and _position_of(info) > handled:
@@ -365,23 +369,29 @@ class RuleConsumer:
         return info
 
     def _is_mine_to_take(self, info: Json) -> bool:
-        """Whether a bound durable consumer may be taken: by the lease, or from a lost connection of our own."""
+        """Return whether a bound durable consumer may be taken.
+
+        It may be taken with the lease, or from a lost connection of this process.
+        """
         return self._has_lease or info["config"].get("deliver_subject") == self._delivered_to
 
     def _must_restart(self, info: Json) -> bool:
-        """Whether something is not acknowledged, or is selected by other filters and may lie before the position."""
+        """Return whether the consumer must be recreated to deliver everything in order.
+
+        Some messages are unacknowledged, or other filters may have skipped some before the position.
+        """
         return bool(info.get("num_ack_pending") or self._differing(info["config"]))
 
     def _differing(self, config: Json) -> list[str]:
-        """The members of a durable consumer's configuration that only another consumer can have as the rule needs them.
+        """Return the members of the configuration that require another consumer.
 
-        A server that has looked for messages of other filters does not look again at what it has passed.
+        A server that has searched for messages of other filters does not search the part again that it has passed.
         """
         wanted = self._wanted
         return [name for name in (*_SELECTING, *_LASTING) if (config.get(name) or None) != wanted.get(name)]
 
     def edits(self, info: Json) -> list[Edit]:
-        """The members that another client has changed since the consumer was created or taken over.
+        """Return the members that another client has changed since the consumer was created or taken over.
 
         Another process of this rule that delivers to itself has taken it over. That is not an edit.
         """
@@ -393,7 +403,9 @@ class RuleConsumer:
         return [edit for edit in edits if (edit.found or None) != (edit.expected or None)] if expected else []
 
     async def is_leaderless(self, error: ApiError) -> bool:
-        """Whether the durable consumer stays without a leader while its stream has one; wait until that is certain.
+        """Return whether the durable consumer stays without a leader while its stream has one.
+
+        Waits until that is certain.
 
         Servers 2.10 sometimes leave a consumer so permanently, if all are killed right after it was created.
 
@@ -451,7 +463,7 @@ class RuleConsumer:
         }
 
     async def _take_away(self, handled: int) -> None:
-        """Delete the durable consumer that another process reads; `create` recreates it."""
+        """Delete the durable consumer that another process reads. `create` recreates it."""
         plan = self.plan
         await self._remove(handled)
         if not plan.work_queue:
@@ -460,7 +472,7 @@ class RuleConsumer:
             )
 
     async def create(self, handled: int) -> None:
-        """Create a consumer that delivers what follows stream sequence `handled` to the inbox."""
+        """Create a consumer that delivers the messages after stream sequence `handled` to the inbox."""
         plan = self.plan
         self.limit = self._limit_of_connection
         begins = {"deliver_policy": "by_start_sequence", "opt_start_seq": handled + 1}
@@ -474,7 +486,7 @@ class RuleConsumer:
                 limit=self.limit,
             )
             config |= begins | description
-            release_name(plan.stream, self.name)  # of the one before
+            release_name(plan.stream, self.name)  # the name of the previous consumer
             prefix = replay.name_prefix(config)
             info = await self._api.create_ephemeral(plan.stream, config, "read", prefix)
             self.name, self._config = info["name"], info["config"]
@@ -494,15 +506,14 @@ class RuleConsumer:
             self._marked = False
 
     async def keep_limit(self, info: Json) -> None:
-        """Let the durable consumer, `CONSUMER.INFO` of which is given, send ahead what its connection takes."""
+        """Update the durable consumer with this `CONSUMER.INFO` to the present limit of the connection."""
         await self._update(self._bound(info["config"]))
 
     async def _update(self, config: Json) -> None:
-        """Create or update the durable consumer."""
         self._config = (await self._api.create_durable(self.plan.stream, config, fence=self.fence))["config"]
 
     async def info(self, *, patience: float | None = None) -> Json | None:
-        """Return `CONSUMER.INFO`; None if it does not exist; `patience` as in `JetStreamApi.request`."""
+        """Return `CONSUMER.INFO`; None if the consumer does not exist. `patience` is that of `JetStreamApi.request`."""
         return await self._api.consumer_info(self.plan.stream, self.name, patience=patience) if self.name else None
 
     async def delete(self) -> None:
@@ -518,11 +529,11 @@ class RuleConsumer:
             await self._api.delete_consumer(self.plan.stream, marker_name(self.plan.durable_name), fence=self.fence)
 
     def delivers_here(self, info: Json) -> bool:
-        """Whether it still delivers to the inbox."""
+        """Return whether it still delivers to the inbox."""
         return bool(info["config"].get("deliver_subject") == self.inbox)
 
     def last_delivered_here(self, info: Json) -> tuple[int, int] | None:
-        """The last delivery to the inbox: its stream sequence and consumer sequence; None if that is not known."""
+        """Return the stream and consumer sequence of the last delivery to the inbox; None if unknown."""
         if self.delivers_here(info):
             return int(info["delivered"]["stream_seq"]), int(info["delivered"]["consumer_seq"])
         takeover = _TAKEN.search(str(info["config"].get("description", "")))
@@ -531,7 +542,7 @@ class RuleConsumer:
         return int(takeover[2]), int(takeover[3])
 
     def has_sent(self, reply: bytes) -> bool:
-        """Whether a reply subject is that of a delivery by this consumer, and not of another client's making."""
+        """Return whether a reply subject is from this consumer, and not made up by another client."""
         return acknowledges(reply, self.plan.stream.encode(), self.name.encode())
 
     def reply(self, stream_sequence: int, consumer_sequence: int) -> bytes:
@@ -545,7 +556,7 @@ class RuleConsumer:
         )
 
     def numbered(self, batch: list[Delivered], consumer_sequence: int) -> list[Delivered]:
-        """A batch of a replay whose last reply subject is that of the durable consumer."""
+        """Return a batch of a replay, with the last reply subject changed to that of the durable consumer."""
         subject, reply, block, payload = batch[-1]
         tokens = reply.split(b".")
         at = 3 if len(tokens) == 9 else 5  # with a domain and an account before the stream
@@ -555,7 +566,7 @@ class RuleConsumer:
 
     @property
     def _acknowledging(self) -> Json:
-        """How what the durable consumer delivers is acknowledged, and how much of it may wait for that."""
+        """The acknowledgement policy of the durable consumer, and its limit for unacknowledged messages."""
         policy: Json = {"ack_policy": _ACK_POLICY[self.plan.position]}
         if self.plan.position == "confirmed":
             policy |= {"ack_wait": replay.LATE_ACK, "max_ack_pending": self.limit or _MOST_UNCONFIRMED}
@@ -565,7 +576,7 @@ class RuleConsumer:
         return policy
 
     def _bound(self, config: Json, last_delivery: Json | None = None) -> Json:
-        """Return the configuration of an existing consumer, changed to deliver to the inbox what the plan says.
+        """Return an existing consumer's configuration, changed to deliver to the inbox as planned.
 
         Args:
             config: its present one.
@@ -581,7 +592,7 @@ class RuleConsumer:
 
     @property
     def _wanted(self) -> Json:
-        """The configuration of the durable consumer, but for where it begins."""
+        """The configuration of the durable consumer, without its start."""
         plan = self.plan
         config = replay.push_config(self.inbox, plan.filters, headers_only=plan.headers_only)
         description = _shortened(f"{plan.owner}{plan.description}")
@@ -603,7 +614,7 @@ class RuleConsumer:
 
 
 def _position_of(info: Json) -> int:
-    """The stream sequence up to which a durable consumer of ours has acknowledged."""
+    """Return the stream sequence up to which the rule's durable consumer has acknowledged."""
     config = info["config"]
     state = info["delivered"] if config.get("ack_policy") == "none" else info["ack_floor"]
     if int(state["consumer_seq"]):
@@ -612,5 +623,5 @@ def _position_of(info: Json) -> int:
 
 
 def _shortened(description: str) -> str:
-    """A description to which the end by `_bound` can still be appended."""
+    """Shorten a description so that `_bound` can append its suffix."""
     return description.encode()[:_LONGEST].decode(errors="ignore")

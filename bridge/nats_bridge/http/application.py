@@ -1,4 +1,4 @@
-"""The web application around the routes: who is answered, what every answer carries, probes, and the page's files."""
+"""The web application around the routes: checks callers, adds common headers, answers probes, and serves the page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = structlog.get_logger("bridge.http")
 
 _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-_LARGEST_REQUEST = 1 << 14  # bytes; nothing that is asked for here has a body
+_LARGEST_REQUEST = 1 << 14  # bytes; no valid request here has a body
 
 _ALWAYS: Final = {
     "Cache-Control": "no-store",
@@ -35,7 +35,7 @@ _ALWAYS: Final = {
     ),
     "Server": "nats-bridge",
 }
-"""The headers of every answer. The page loads nothing from other sites, and no other page can embed it."""
+"""Headers of every answer. The page loads nothing from other sites, and cannot be embedded by others."""
 
 _PAGE: Final = {
     "/": ("index.html", "text/html"),
@@ -81,7 +81,7 @@ def guarded(routes: Iterable[web.RouteDef], http: Http) -> web.Application:
 
 
 def page_routes() -> list[web.RouteDef]:
-    """The page and its files."""
+    """Return the page and its files."""
     return [web.get(path, _static(name, kind)) for path, (name, kind) in _PAGE.items()]
 
 
@@ -97,8 +97,8 @@ def _static(name: str, kind: str) -> _Handler:
 def probe_answer(request: web.Request, checks: Sequence[Check]) -> web.Response:
     """200 when all checks are good, 503 otherwise.
 
-    Text: one line per check when something is wrong or `?verbose` asks for it, the way Kubernetes' own API server does
-    it; else `ok`. JSON where the caller accepts it: `{"ok", "checks": {name: good}, "reasons": {name: reason}}`.
+    As text: `ok`, or one line per check if one fails or `?verbose` is given, like the API server of Kubernetes. As
+    JSON, if the caller accepts it: `{"ok", "checks": {name: good}, "reasons": {name: reason}}`.
     """
     good = all(check.is_good for check in checks)
     status = 200 if good else 503

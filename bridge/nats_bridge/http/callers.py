@@ -1,10 +1,9 @@
-"""Which HTTP requests are allowed to read, and which to change something: protection from web pages in a user's
-browser.
+"""Decides which HTTP requests may read or change something, to protect against web pages in a user's browser.
 
-A page of a foreign site can make a browser send requests to this listener. It cannot read the answers, as none of them
-allows other origins, unless its site's name suddenly resolves to this listener's address ("DNS rebinding"): then the
-`Host` header still carries the foreign name. So requests with a name that an outsider could own are refused. And a
-browser marks a request on behalf of another site in `Origin` and `Sec-Fetch-Site`: such a request cannot change
+A page of a foreign site can make a browser send requests to this listener. It cannot read the answers, because they
+allow no other origins, unless its site's name suddenly resolves to this listener's address ("DNS rebinding"). The
+`Host` header still carries the foreign name then, so requests with a name that an outsider could own are refused. A
+browser also marks a request on behalf of another site in `Origin` and `Sec-Fetch-Site`. Such a request cannot change
 anything.
 """
 
@@ -19,7 +18,7 @@ _OURS: Final = (".localhost", ".local", ".internal", ".svc", ".cluster.local", "
 
 
 def foreign_host(host: str, known: Collection[str] = ()) -> str | None:
-    """Why a `Host` header is not answered, or None if it is.
+    """Return the reason why a `Host` header is not answered, or None if it is.
 
     Good are addresses, names without a dot, names of private networks, and those that the configuration lists.
 
@@ -38,9 +37,12 @@ def foreign_host(host: str, known: Collection[str] = ()) -> str | None:
 
 
 def foreign_site(headers: Mapping[str, str]) -> str | None:
-    """Why a request that would change something is refused, or None: a browser sends it for another site's page."""
+    """Return the reason why a request that would change something is refused, or None.
+
+    A browser sends it for another site's page.
+    """
     origin = headers.get("Origin")
-    # Whether by http or https is up to what stands in between; "null" has no host.
+    # A proxy decides between http and https, so the scheme is ignored; "null" has no host.
     if origin is not None and origin.partition("://")[2].lower() != headers.get("Host", "").lower():
         return f"the request comes from a page of {origin[:200]!r}"
     site = headers.get("Sec-Fetch-Site", "none")

@@ -1,7 +1,8 @@
 """Limits of the listener: its number of connections, and the time for a first request.
 
-All connections share the process's file descriptors: silent clients must not use up those of probes and NATS
-connections. So their number is limited, and the one that has been silent for the longest is closed for the next.
+All connections share the process's file descriptors, and silent clients must not use up those of probes and NATS
+connections. So their number is limited. When a new one exceeds the limit, the one that has been silent longest is
+closed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Connections:
         self._open: dict[_Connection, None] = {}  # the longest silent one first
 
     def __call__(self) -> asyncio.Protocol:
-        """The protocol of the next connection."""
+        """Return the protocol of the next connection."""
         return _Connection(self._handler(), self)
 
     def received(self, connection: _Connection) -> None:
@@ -41,17 +42,17 @@ class Connections:
             silent.abort()
 
     def lost(self, connection: _Connection) -> None:
-        """A connection has ended."""
+        """Note that a connection has ended."""
         self._open.pop(connection, None)
 
 
 class _Connection(asyncio.Protocol):
-    """Hands on everything, and ends what takes too long."""
+    """Passes everything on, and ends requests that take too long."""
 
     def __init__(self, handler: asyncio.Protocol, connections: Connections) -> None:
         self._handler = handler
         self._connections = connections
-        self._end = b""  # of what came of the first request's head
+        self._end = b""  # the last bytes of the first request's head so far
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from nats_bridge.settings import Http
 
 
-_CLOSE = 1.0  # seconds for an answer that is being given while the listener closes
-_KEPT = 75.0  # seconds for which a connection is kept for the next request
+_CLOSE = 1.0  # seconds for an answer in progress while the listener closes
+_KEPT = 75.0  # seconds that a connection is kept open for the next request
 _BACKLOG = 32  # connections that wait to be taken, and that are taken at once
 
 
@@ -29,7 +29,7 @@ class Listener:
     """Listens for HTTP.
 
     Args:
-        sidecar: handles commands; its state is read at the moment of a request.
+        sidecar: the sidecar to control; its state is read at the time of a request.
         http: the configuration's section.
     """
 
@@ -41,7 +41,7 @@ class Listener:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> tuple[str, int]:
-        """Listen; the address in use.
+        """Listen, and return the address in use.
 
         Raises:
             ConfigError: the address cannot be used.
@@ -73,7 +73,7 @@ class Listener:
             )
         except OSError as error:
             await self.stop()
-            # asyncio repeats the address in the text; an unknown name has a number that is no errno.
+            # asyncio repeats the address in the text. For an unknown name, the number is not an errno.
             number = error.errno or 0
             reason = os.strerror(number) if number in errno.errorcode else error.strerror or str(error)
             raise ConfigError(

@@ -1,6 +1,6 @@
 """Computes a sidecar's state: the checks of probes, and `GET /status` as plain data.
 
-Facts about time are RFC 3339 in UTC, or seconds where the name says `_s` or `seconds`.
+Times are RFC 3339 in UTC, or seconds if the name contains `_s` or `seconds`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Check:
     """One check of a probe.
 
     Attributes:
-        name: what is checked.
-        reason: why it fails; None if it does not.
+        name: the name of the check.
+        reason: the reason for a failure; None if it passes.
         note: a remark on it.
     """
 
@@ -55,8 +55,8 @@ class OwnState:
 
     Attributes:
         watch: detects rules that make no progress.
-        exposition: renders the metrics for a request's `Accept` header as text, with its content type; only with a
-            listener.
+        exposition: a function that renders the metrics for an `Accept` header as text, and returns it with its content
+            type; only with a listener.
     """
 
     exposition: Callable[[str], tuple[bytes, str]]
@@ -68,18 +68,21 @@ class OwnState:
         self._began, self._began_at = datetime.now(UTC), time.monotonic()
 
     def startup(self) -> list[Check]:
-        """The checks of `/startupz`: whether the sidecar has begun; what rules wait for, only as notes."""
+        """Return the checks of `/startupz`: whether the sidecar has started.
+
+        Reasons for waiting rules are only notes.
+        """
         if not self._sidecar.started:
             return [Check("connections", self._sidecar.waiting_for or "not up yet")]
         rules = [_rule_check(supervisor) for supervisor in self._sidecar.supervisors if not supervisor.ready]
         return [Check("connections"), *(Check(rule.name, note=rule.reason or "") for rule in rules)]
 
     def liveness(self) -> list[Check]:
-        """The checks of `/livez`. Any answer shows that the event loop runs."""
+        """Return the checks of `/livez`. Any answer shows that the event loop runs."""
         return [Check("event loop"), *(_wedged_check(*each) for each in self.watch.wedged().items())]
 
     def readiness(self) -> list[Check]:
-        """The checks of `/readyz`: connections, draining, and every rule."""
+        """Return the checks of `/readyz`: connections, draining, and every rule."""
         wedged = self.watch.wedged()
         return [
             self._connected(),
@@ -107,7 +110,7 @@ class OwnState:
         return Check("connections", "; ".join(wrong) or None)
 
     def status(self, *, history: bool) -> dict[str, Any]:
-        """The whole state; without the rules' recent history if that is not wanted."""
+        """Return the whole state; `history` includes the rules' recent events."""
         sidecar, checks, wedged = self._sidecar, self.readiness(), self.watch.wedged()
         reloader = sidecar.reloader
         return {
@@ -136,8 +139,8 @@ class OwnState:
         }
 
     async def metrics(self, accept: str) -> tuple[bytes, str]:
-        """The metrics as text, and its content type; `accept` is the request's header."""
-        # With many rules it takes a second or more, in which messages must not wait. One at a time is enough.
+        """Return the metrics as text, and the content type. `accept` is the header of the request."""
+        # With many rules this takes a second or more, and messages must not wait. One at a time is enough.
         async with self._rendering:
             return await asyncio.to_thread(self.exposition, accept)
 
@@ -161,7 +164,7 @@ def _rule_check(supervisor: RuleSupervisor) -> Check:
 
 
 def _waiting_for(supervisor: RuleSupervisor) -> str | None:
-    """The obstacle of a rule, in words: its supervisor's (a stream, the lead) or its run's (anything else)."""
+    """Return the obstacle of a rule, in words: its supervisor's (a stream, the lead) or its run's (anything else)."""
     if supervisor.waiting_for is not None:
         return _without_name(supervisor, supervisor.waiting_for)
     is_running = supervisor.run is not None and supervisor.state in ("ready", "waiting")
@@ -169,7 +172,6 @@ def _waiting_for(supervisor: RuleSupervisor) -> str | None:
 
 
 def _without_name(supervisor: RuleSupervisor, text: str) -> str:
-    """Return a text without the rule's name at its start."""
     return text.removeprefix(f"rule '{supervisor.rule.name}': ")
 
 

@@ -1,16 +1,16 @@
 """Detects wedged rules: messages in flight, no named obstacle, no progress.
 
-A failed liveness probe gets the whole process killed, so it must fail for our own faults only. A server that is
-down, full, without a leader or frozen is no such fault: restarting the sidecar would not help, and an outage would
-restart every pod at once. So time counts against a rule only while all of this holds at every check:
+A failed liveness probe gets the whole process killed, so it must fail only for faults of the sidecar. A server that is
+down, full, without a leader or frozen is not one: a restart would not help, and an outage would restart every pod at
+once. So time counts against a rule only while all of this is true at every check:
 
 * it is running (`ready`), and was not just started, stopped or replaced;
-* it holds messages that it received and has not published (`has_work`);
-* it names nothing that it waits for (`waiting_for`);
-* not one of its counters has moved;
+* it has received messages that are not published yet (`has_work`);
+* it is not waiting for anything (`waiting_for`);
+* none of its counters has changed;
 * each of its servers has answered a PING since the last check, on the connection that the rule uses.
 
-The checks are also the event loop's heartbeat: their delay is the time for which something blocked it.
+The checks are also the heartbeat of the event loop: their delay is the time for which it was blocked.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ class ProgressWatch:
         await end_tasks(self._looking, *pings)
 
     def wedged(self) -> dict[str, float]:
-        """The wedged rules, and the seconds for which each has made no progress."""
+        """Return the wedged rules, and the seconds for which each has made no progress."""
         stuck = {name: look.still * EVERY_SECOND for name, look in self._looks.items()}
         return {name: seconds for name, seconds in stuck.items() if seconds >= self._patience}
 
     @property
     def longest_delay(self) -> float:
-        """Seconds for which something held up the event loop, the longest of the last minute."""
+        """The longest time in seconds for which the event loop was blocked in the last minute."""
         return max(self._delays, default=0.0)
 
     async def _keep_checking(self) -> None:
@@ -94,7 +94,7 @@ class ProgressWatch:
             try:
                 self.look()
             except Exception as error:
-                # A fault here must end neither the checks nor the process: it would blame healthy rules.
+                # An error here must end neither the checks nor the process, because the rules may be healthy.
                 _log.error("http.watch_failed", reason=str(error), exc_info=error)
 
     def look(self) -> None:

@@ -15,7 +15,7 @@ from nats_bridge.settings import Rule, Settings
 
 
 async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
-    """The configuration that takes over from a rule; sent, if wished.
+    """Return the configuration that takes over from a rule, after sending it if the wish says `apply`.
 
     Args:
         settings: the configuration.
@@ -23,8 +23,8 @@ async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
         wish: how.
 
     Raises:
-        ConfigError: there is no such rule, or no such source.
-        BridgeError: a server cannot be reached or asked, a stream does not exist, or the update was refused.
+        ConfigError: the rule or the source does not exist.
+        BridgeError: a server cannot be reached or does not answer, a stream does not exist, or the update was refused.
     """
     rule = settings.rule_named(name)
     kind = kind_of(rule)

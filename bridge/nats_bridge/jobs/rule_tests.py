@@ -1,4 +1,4 @@
-"""Runs the tests of a configuration: what each rule makes of a message, compared with what is expected of it."""
+"""Runs the tests of a configuration: compares the messages that each rule makes with the expected ones."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class RuleTestVerdict:
     Attributes:
         test: the test.
         position: its place under `tests`, from 0.
-        differences: what is not as expected, a sentence each; none for a test that passes.
-        made: what the rule made of the message: subjects.
+        differences: a sentence for each difference; none for a test that passes.
+        made: the subjects of the messages that the rule made.
     """
 
     test: RuleTest
@@ -49,12 +49,12 @@ class RuleTestVerdict:
 
 
 def run_tests(settings: Settings) -> Iterator[RuleTestVerdict]:
-    """Run all tests, in order; nothing connects to a server.
+    """Run all tests in order, without connecting to a server.
 
     Rules with the dialect `native` behave like the newest one.
 
     Raises:
-        ConfigError: a rule's dialect does not know its transform.
+        ConfigError: a rule's dialect does not support its transform.
     """
     rules = {rule.name: rule for rule in settings.rules}
     for position, test in enumerate(settings.tests):

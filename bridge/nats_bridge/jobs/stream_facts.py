@@ -12,7 +12,7 @@ from nats_bridge.settings import Settings
 
 
 async def look_up(settings: Settings, connections: Mapping[str, Connection]) -> dict[tuple[str, str], StreamFacts]:
-    """Ask for every stream that a rule names; those that are not there, or may not be seen, are left out."""
+    """Request every stream that a rule names. Streams that do not exist or may not be seen are left out."""
     known: dict[tuple[str, str], StreamFacts] = {}
     for connection, stream in sorted({named for rule in settings.rules for named in rule.streams}):
         opened = connections[connection]

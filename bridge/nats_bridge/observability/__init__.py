@@ -1,1 +1,1 @@
-"""Logs, counters, and what rules report to metrics and traces."""
+"""Logs, counters, and the measurements of rules for metrics and traces."""

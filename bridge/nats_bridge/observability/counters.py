@@ -17,16 +17,16 @@ READING_FACTS: Final[Mapping[str, str]] = MappingProxyType(
         "reconnects": "resumed",
     }
 )
-"""Which of them have a metric of their own, with its short name; see `rule_kinds.Meanings`."""
+"""Counters that have a separate metric, with its short name; see `rule_kinds.Meanings`."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """The counters of a rule: integers, each a field of its own."""
+    """The counters of a rule, as integer fields."""
 
     def as_dict(self) -> dict[str, int]:
-        """All counts by name."""
-        # Asked for every rule every few seconds; `asdict` would copy each number as if it could change.
+        """Return all counts by name."""
+        # Called for every rule every few seconds; `asdict` would deep-copy each number.
         return {counter.name: getattr(self, counter.name) for counter in fields(self)}
 
 

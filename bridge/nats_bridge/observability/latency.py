@@ -9,14 +9,14 @@ BOUNDS = (
     *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0),
 )
-"""Upper bounds of the buckets in seconds, each included in its bucket; one more bucket has no bound."""
+"""Upper bounds of the buckets in seconds, inclusive. One more bucket has no bound."""
 
 
 class Latencies:
     """Latencies since the process started.
 
     Attributes:
-        counts: how many fell into each bucket; one more than there are `BOUNDS`.
+        counts: the number of values in each bucket; one more than `BOUNDS`.
         total: their sum in seconds.
     """
 
@@ -35,9 +35,9 @@ class Latencies:
 
 
 def quantile(counts: Sequence[int], share: float) -> float | None:
-    """An estimate in seconds, from counts per bucket; None if there are none.
+    """Estimate a quantile in seconds from counts by bucket. Return None if all are zero.
 
-    Within a bucket, values are taken to be spread evenly. What lies above the last bound is reported as that bound.
+    Values are assumed to be spread evenly within a bucket. Values above the last bound are reported as that bound.
 
     Args:
         counts: one more than there are `BOUNDS`.

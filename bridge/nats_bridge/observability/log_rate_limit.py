@@ -1,6 +1,6 @@
 """Limits storms of the same event: logs a few, then one now and then with the number of suppressed ones.
 
-What begins or ends something (`ALWAYS`) is always written.
+Events that begin or end something (`ALWAYS`) are always written.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class Pace:
         self._next = 0.0
 
     def due(self) -> bool:
-        """Whether the pause since the last time that this was true is over."""
+        """Return whether the pause since the last time that this was true is over."""
         now = time.monotonic()
         if now < self._next:
             return False

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 
 def is_json(log: Log) -> bool:
-    """Whether the log is for machines: `auto` means a terminal is for a person, and all else is not."""
+    """Return whether the log is for machines: `auto` means a terminal is for a person, and all else is not."""
     return log.format == "json" or (log.format == "auto" and not sys.stderr.isatty())
 
 
 def configure_logs(log: Log) -> None:
     """Set up structlog for the process, from the configuration's `log` section."""
     level = logging.getLevelNamesMapping()[log.level.upper()]
-    # nats-py logs through the standard library; its errors reach us through callbacks too, so only keep the worst.
+    # nats-py logs through the standard library. Its errors also reach the bridge through callbacks, so keep only the
+    # worst.
     logging.basicConfig(stream=sys.stderr, level=logging.CRITICAL)
     # Never with the values of variables: a traceback must not show a secret.
     console = structlog.dev.ConsoleRenderer(

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """The text without line ends, control characters and runs of blanks."""
+    """Return the text without line ends, control characters and runs of blanks."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

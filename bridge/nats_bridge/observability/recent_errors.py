@@ -1,6 +1,6 @@
 """The last warnings and errors of every rule, for the status page: taken from the log, as it is written.
 
-What a rule logs names it (`rule=…`); a processor of the log keeps the newest of these lines, whatever wrote them.
+A rule's log lines contain its name (`rule=…`). A log processor keeps the newest of these lines, from any module.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 _MOST = 20  # lines per rule
 _WORTH = {"warning", "error", "critical", "exception"}
 _REASONS = ("reason", "server_says", "meaning", "error")
-"""The fields that hold the reason, the best one first."""
+"""The fields with the reason, in order of preference."""
 
 _lines: dict[str, deque[dict[str, str]]] = {}
 
 
 def remember(_: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A processor for structlog: keeps what a rule warns of, changes nothing."""
+    """Keep warnings of rules; a structlog processor that changes nothing."""
     rule = event.get("rule")
     if rule is not None and method in _WORTH:
         why = next((str(event[name]) for name in _REASONS if event.get(name)), "")
@@ -33,5 +33,5 @@ def remember(_: Any, method: str, event: MutableMapping[str, Any]) -> MutableMap
 
 
 def last_errors(rule: str) -> list[dict[str, str]]:
-    """The newest warnings and errors of a rule, the oldest first: `at` (RFC 3339), `event`, `reason`."""
+    """Return the newest warnings and errors of a rule, the oldest first: `at` (RFC 3339), `event`, `reason`."""
     return list(_lines.get(rule, ()))

@@ -1,9 +1,9 @@
 """The metrics of a rule in addition to its counters: sizes, lag, latencies, the last progress, recent history.
 
 Theory of operation. RuleMetrics belong to the rule, not to one run of it: when a run is replaced, the next one
-`follow`s and all totals keep growing. Runs report once per batch, never per message; a momentary value (how much is in
-flight) is read when it is needed. Lag costs nothing while messages come: each reply subject holds the number of pending
-messages. While none comes, `nats_bridge.consuming.lag` polls.
+`follow`s and all totals keep growing. Runs report once per batch, never per message; a momentary value (such as
+messages in flight) is read when it is needed. While messages arrive, each reply subject contains the number of pending
+ones, so the lag needs no request. Otherwise `nats_bridge.consuming.lag` polls.
 
 Everything here is written by the event loop and only read elsewhere.
 """
@@ -28,16 +28,16 @@ SAMPLE_INTERVAL = 2.0
 """Seconds between two samples of the history."""
 
 _HISTORY = 150  # intervals
-_RATE_SAMPLES = 3  # a rate is that of so many intervals, and of the time since
-_RECENT_SAMPLES = 30  # quantiles are those of so many intervals
+_RATE_SAMPLES = 3  # a rate covers this many intervals and the time since the last one
+_RECENT_SAMPLES = 30  # quantiles cover this many intervals
 
 
 class InFlight(NamedTuple):
-    """The messages in flight of a rule: taken, and neither confirmed nor dropped.
+    """The messages of a rule in flight: received, but neither confirmed nor dropped.
 
     Attributes:
-        messages: how many.
-        oldest_ns: when the oldest was stored, nanoseconds since 1970; 0 where none is or that is not known.
+        messages: the number of messages.
+        oldest_ns: the time when the oldest was stored, nanoseconds since 1970; 0 if none is in flight or it is unknown.
     """
 
     messages: int
@@ -51,14 +51,14 @@ def nothing_in_flight() -> InFlight:
 
 @dataclass(slots=True)
 class Backlog:
-    """The messages that one stream still holds for a rule, by the newest delivery or a later answer of the server.
+    """The messages of one stream that wait for a rule, by the newest delivery or a later answer of the server.
 
     Attributes:
-        messages: how many wait; None while that is not known.
-        since_ns: all of them were stored since, nanoseconds since 1970; 0 while that is not known.
+        messages: the number of waiting messages; None if unknown.
+        since_ns: a lower bound for the times when they were stored, nanoseconds since 1970; 0 if unknown.
         batches: the number of batches so far.
-        headroom: how many sequences the stream's limits can still remove before the rule's next message, when last
-            polled; None where that is unknown, or no limit removes anything.
+        headroom: the number of sequences that the stream's limits can still remove before the rule's next message, at
+            the last poll; None if unknown, or if no limit removes anything.
     """
 
     messages: int | None = None
@@ -67,15 +67,15 @@ class Backlog:
     headroom: int | None = None
 
     def seconds(self, now_ns: int) -> float:
-        """How old the next message can be at most; 0 where none is waiting."""
+        """Return the maximum age of the next message in seconds; 0 if none waits."""
         return max(now_ns - self.since_ns, 0) / 1e9 if self.messages else 0.0
 
     def asked(self, messages: int, oldest_ns: int, asked_ns: int) -> None:
-        """Set the server's answer: how many messages wait.
+        """Set the server's answer: the number of waiting messages.
 
         Args:
-            messages: how many.
-            oldest_ns: when the oldest of them was stored, nanoseconds since 1970; 0 if unknown.
+            messages: the number of messages.
+            oldest_ns: the time when the oldest of them was stored, nanoseconds since 1970; 0 if unknown.
             asked_ns: when the request was sent, in the same way.
         """
         self.messages = messages
@@ -109,10 +109,10 @@ class RuleMetrics:
 
     Attributes:
         bytes_in: of header blocks and payloads taken.
-        end_to_end: from the moment that a batch's oldest message was stored until it was written (at most once) or
-            confirmed (otherwise); one per batch.
-        publish: from writing until the server has confirmed it; one per confirmation or batch.
-        progress_ns: when something was last brought to its end, nanoseconds since 1970; 0 if nothing was.
+        end_to_end: the time from storing a batch's oldest message until it was written (at most once) or confirmed
+            (otherwise); one value for each batch.
+        publish: the time from writing until the server has confirmed it; one value for each confirmation or batch.
+        progress_ns: the time of the last completed message, nanoseconds since 1970; 0 if none.
     """
 
     def __init__(self) -> None:
@@ -132,12 +132,12 @@ class RuleMetrics:
     # -- reported by runs --------------------------------------------------------------------------------------------
 
     def follow(self, kind: str, counters: Counters, in_flight: Callable[[], InFlight] = nothing_in_flight) -> None:
-        """Follow a new run; the one before has ended.
+        """Follow a new run; the previous one has ended.
 
         Args:
-            kind: the rule's kind, which says what its counters mean.
-            counters: what the run counts, from zero.
-            in_flight: returns what it has in flight.
+            kind: the rule's kind, which defines the meaning of its counters.
+            counters: the counters of the run, starting at zero.
+            in_flight: returns the run's messages in flight.
         """
         if kind == self._kind and counters is not self._counters:
             self._ended = self.totals()
@@ -147,7 +147,7 @@ class RuleMetrics:
         self._backlogs.clear()
 
     def ended(self) -> None:
-        """The run that was followed has ended: it has nothing in flight, and its lag is unknown."""
+        """Note that the run that was followed has ended: it has nothing in flight, and its lag is unknown."""
         self._in_flight = nothing_in_flight
         for backlog in self._backlogs:
             backlog.unknown()
@@ -159,10 +159,10 @@ class RuleMetrics:
         return backlog
 
     def took(self, batch: Sequence[Delivered], backlog: Backlog) -> int:
-        """A consumer's batch was taken.
+        """Return a consumer's batch was taken.
 
         Returns:
-            When its oldest message was stored, nanoseconds since 1970.
+            The time at which its oldest message was stored, nanoseconds since 1970.
         """
         self.bytes_in += sum([len(block) + len(payload) for _, _, block, payload in batch])
         backlog.batches += 1
@@ -170,11 +170,11 @@ class RuleMetrics:
         return _time_and_pending(batch[0][1])[0] if len(batch) > 1 else backlog.since_ns
 
     def took_published(self, batch: Sequence[Delivered]) -> None:
-        """A batch was taken that no stream had stored."""
+        """Note that a batch was taken that no stream had stored."""
         self.bytes_in += sum([len(block) + len(payload) for _, _, block, payload in batch])
 
     def arrived(self, stored_ns: int) -> None:
-        """Note that a batch was delivered as the rule guarantees; `stored_ns` belongs to its oldest message."""
+        """Note that a batch was delivered as the rule guarantees. `stored_ns` is the time of its oldest message."""
         if stored_ns:
             self.end_to_end.record((time.time_ns() - stored_ns) / 1e9)
 
@@ -183,10 +183,10 @@ class RuleMetrics:
         self.progress_ns = time.time_ns()
         self._progressed = time.monotonic()
 
-    # -- asked for ---------------------------------------------------------------------------------------------------
+    # -- requested ---------------------------------------------------------------------------------------------------
 
     def totals(self) -> dict[str, int]:
-        """All counts by name, of all runs together; they never fall."""
+        """Return all counts by name, summed over all runs; they never fall."""
         current = self._counters.as_dict() if self._counters is not None else {}
         return {
             name: self._ended.get(name, 0) + current.get(name, 0) for name in dict.fromkeys((*self._ended, *current))
@@ -197,13 +197,16 @@ class RuleMetrics:
         return self._in_flight().messages
 
     def lag_messages(self) -> int | None:
-        """How many messages wait in the rule's streams; None where there is none, or one of them cannot be asked."""
+        """Return the number of messages waiting in the rule's streams.
+
+        None without a stream, or if any count is unknown.
+        """
         waiting = [backlog.messages for backlog in tuple(self._backlogs)]
         known = [messages for messages in waiting if messages is not None]
         return sum(known) if known and len(known) == len(waiting) else None
 
     def lag_seconds(self) -> float | None:
-        """Return the greatest possible age of the oldest message that is not done.
+        """Return the greatest possible age of the oldest unfinished message.
 
         Returns:
             Seconds; a known age counts even if that of another stream is unknown. None without a stream, or if all
@@ -219,20 +222,20 @@ class RuleMetrics:
         return oldest if oldest or (ages and not has_unknown) else None
 
     def headroom(self) -> int | None:
-        """How many sequences limits can remove from one of the rule's streams until they remove what it has not taken.
+        """Return the number of sequences that limits can remove from a stream before they reach unhandled messages.
 
         Returns:
-            That of the stream where these are fewest; None where there is none whose limits remove anything.
+            The smallest of the rule's streams; None if no stream has limits that remove messages.
         """
         known = [backlog.headroom for backlog in tuple(self._backlogs) if backlog.headroom is not None]
         return min(known, default=None)
 
     def seconds_since_progress(self) -> float | None:
-        """Since something was brought to its end; None if nothing was yet."""
+        """Return the seconds since the last completed message; None if there was none."""
         return time.monotonic() - self._progressed if self.progress_ns else None
 
     def sample(self) -> None:
-        """Take note of this moment, for the history; once per `SAMPLE_INTERVAL`."""
+        """Record this moment for the history, once every `SAMPLE_INTERVAL`."""
         now = self._now()
         if self._samples:
             last = self._samples[-1]
@@ -248,9 +251,9 @@ class RuleMetrics:
         self._samples.append(now)
 
     def as_dict(self, *, history: bool = True) -> dict[str, Any]:
-        """Everything, as plain data; without the history if that is not wanted.
+        """Return everything as plain data, with the history if wanted.
 
-        Rates are messages per second of the last few seconds, quantiles those of the last minute. The history's lists
+        Rates are messages per second over the last few seconds; quantiles cover the last minute. The history's lists
         begin with the oldest interval; its latency is the 99th percentile.
         """
         now = self._now()
@@ -311,7 +314,7 @@ def _quantiles(before: Sequence[int], after: Sequence[int]) -> dict[str, float] 
 
 
 def _time_and_pending(reply: bytes) -> tuple[int, int]:
-    """When a delivered message was stored (nanoseconds), and how many follow it, from its reply subject."""
+    """Return the time in nanoseconds when a delivered message was stored, and the number that follow it."""
     if reply.count(b".") == 8:
         _, stored, pending = reply.rsplit(b".", 2)
         return int(stored), int(pending)

@@ -1,7 +1,7 @@
 """Derives the permissions that a configuration's users need, and nothing more.
 
-Every kind of rule states its needs; `granting` adds those of the sidecar itself, makes one list per connection of them,
-and shows it.
+Every kind of rule lists its needs. `granting` adds those of the sidecar itself, merges them into one list for each
+connection, and prints it.
 """
 
 from nats_bridge.permissions.granting import (

@@ -1,6 +1,6 @@
-"""The commands that a user is denied, where messages decide what it publishes.
+"""Computes the subjects to deny a user, if messages decide the subjects that it publishes on.
 
-Theory of operation: a ``deny`` always wins over an ``allow``. So a user that needs part of the API cannot be
+Theory of operation. A `deny` always takes precedence over an `allow`, so a user that needs part of the API cannot be
 denied all of it. The list names the requests of the API one by one, and leaves out those that the user needs.
 """
 
@@ -38,12 +38,12 @@ _REQUESTS = (
 
 
 def denied_subjects(computed: Iterable[str], needed: Iterable[str], prefix: str = OWN_API) -> list[str]:
-    """The commands to deny a user.
+    """Return the commands to deny a user.
 
     Args:
         computed: patterns within which messages decide the subject.
         needed: patterns that the user needs itself.
-        prefix: what its requests to JetStream begin with.
+        prefix: the prefix of its requests to JetStream.
 
     Returns:
         Patterns that reach into `computed`, and not into `needed`.

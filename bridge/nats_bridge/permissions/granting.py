@@ -20,7 +20,7 @@ from nats_transforms.subject import is_subset
 
 
 def _account_needs(inboxes: Mapping[str, str], checked: Set[str]) -> Iterator[Need]:
-    """What the sidecar itself needs to read the accounts for loops."""
+    """Yield the needs of the sidecar itself to search the accounts for loops."""
     for connection in inboxes:
         if connection not in checked:
             continue
@@ -41,7 +41,7 @@ def _account_needs(inboxes: Mapping[str, str], checked: Set[str]) -> Iterator[Ne
 
 
 def _connection_needs(inboxes: Mapping[str, str]) -> Iterator[Need]:
-    """The permissions that every connection needs after it was lost."""
+    """Yield the permissions that every connection needs after it was lost."""
     for connection in inboxes:
         yield write(
             connection,
@@ -52,7 +52,7 @@ def _connection_needs(inboxes: Mapping[str, str]) -> Iterator[Need]:
 
 
 def _lease_needs(settings: Settings) -> Iterator[Need]:
-    """The needs of the leases of replicas; none without leadership."""
+    """Yield the needs of the leases of replicas; none without leadership."""
     leases = settings.leadership
     if leases is None:
         return
@@ -83,9 +83,9 @@ class Grant:
 
     Attributes:
         way: to publish, or to subscribe.
-        subject: the subject; for a subscription perhaps with a queue group after a space.
-        reasons: what it is for, with the rules that need it, each once.
-        without: what is lost without it; empty where something fails.
+        subject: the subject; for a subscription optionally a space and a queue group.
+        reasons: its purposes with the rules that need it, each once.
+        without: the consequence of not having it; empty if something fails.
     """
 
     way: Way
@@ -116,7 +116,7 @@ class ConnectionGrants:
     denied: tuple[str, ...] = ()
 
     def subjects(self, way: Way) -> list[str]:
-        """The subjects of one way, also those that can be done without."""
+        """Return the subjects of one way, also those that can be done without."""
         return [grant.subject for grant in self.grants if grant.way == way]
 
 
@@ -125,7 +125,7 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
 
     Args:
         settings: the configuration.
-        known: what is known of the streams; without it some lines are there that a stream may not need.
+        known: facts about the streams. Without them, the result may contain lines that a stream does not need.
 
     Raises:
         CredentialsError: a connection's context cannot be read.
@@ -145,18 +145,18 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
 
 
 def permissions_of(connections: Mapping[str, Connection], needs: Iterable[Need]) -> str:
-    """What a command prints: the permissions of its connections' users, as nats-server reads them.
+    """Return the permissions of a command's users, in the format of nats-server.
 
     Args:
         connections: those that it uses, by their names.
-        needs: what it needs besides answers.
+        needs: its needs, besides receiving answers.
     """
     prefixes = {name: api_prefix(each) for name, each in connections.items()}
     return as_text(_grants({name: each.inbox_prefix for name, each in connections.items()}, list(needs), prefixes))
 
 
 def api_prefix(connection: Connection) -> str:
-    """The prefix of the connection's requests to JetStream.
+    """Return the prefix of the connection's requests to JetStream.
 
     Raises:
         CredentialsError: its context cannot be read.
@@ -165,7 +165,7 @@ def api_prefix(connection: Connection) -> str:
 
 
 def _at(prefix: str, need: Need) -> Need:
-    """The need with the connection's own prefix before requests to JetStream."""
+    """Return the need with the connection's own prefix before requests to JetStream."""
     if need.computed or not need.subject.startswith(f"{OWN_API}."):
         return need
     return replace(need, subject=prefix + need.subject[len(OWN_API) :])
@@ -188,13 +188,13 @@ def _grants(inboxes: Mapping[str, str], needs: Sequence[Need], prefixes: Mapping
 
 
 def _needs_of(rule: Rule, settings: Settings, known: KnownStreams) -> Iterator[Need]:
-    # What a destination can become is the same in all dialects, as permissions see it.
+    # The possible destinations are the same in all dialects as far as permissions are concerned.
     for need in kind_of(rule).needs(rule, settings, settings.offline_dialect_of(rule), known):
         yield replace(need, rule=rule.name)
 
 
 def _granted(needs: list[Need]) -> Iterator[Grant]:
-    """The needs of one connection as lines, required ones first."""
+    """Yield the needs of one connection as lines, required ones first."""
     for required in (True, False):
         for way in ("publish", "subscribe"):
             asked = [need for need in needs if need.way == way]
@@ -215,7 +215,10 @@ def _granted(needs: list[Need]) -> Iterator[Grant]:
 
 
 def _covers(wider: str, subject: str) -> bool:
-    """Whether who may do the one may do the other; a queue group's subscription is covered by a plain one."""
+    """Return whether permission for one subject includes the other.
+
+    A plain subscription covers those in queue groups.
+    """
     wide, _, wide_queue = wider.partition(" ")
     narrow, _, narrow_queue = subject.partition(" ")
     return wide_queue in ("", narrow_queue) and is_subset(narrow.encode(), wide.encode())
@@ -279,7 +282,7 @@ def _command(connection: ConnectionGrants) -> Iterable[str]:
 
 
 def _argument(subject: str) -> str:
-    """A subject as nsc reads it: a line of values that commas separate, and quotes surround."""
+    """Return a subject as nsc reads it: a line of values that commas separate, and quotes surround."""
     plain = not set(subject) & set(',"')
     return shlex.quote(subject if plain else '"' + subject.replace('"', '""') + '"')
 

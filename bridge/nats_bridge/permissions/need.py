@@ -1,4 +1,4 @@
-"""One thing that a user must be allowed to do, and why; and the subjects that needs are made of."""
+"""One permission that a user needs, with the reason, and the subjects that needs consist of."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Need:
     Attributes:
         connection: whose user needs it.
         way: to publish, or to subscribe.
-        subject: the subject, perhaps with wildcards; for a subscription perhaps with a queue group after a space.
-        why: what it is for, in a few words.
-        without: what is lost without it, for what can be done without; empty for what cannot.
+        subject: the subject, which may have wildcards; for a subscription optionally a space and a queue group.
+        why: its purpose, in a few words.
+        without: the consequence of not having it; empty if it is required.
         rule: the rule that needs it, which `granting` adds; empty for the sidecar itself.
-        computed: whether messages decide what is published there, within the subject.
+        computed: whether messages decide the exact subject, within this one.
     """
 
     connection: str
@@ -34,27 +34,27 @@ class Need:
 
 
 def write(connection: str, subject: str, why: str, *, without: str = "", computed: bool = False) -> Need:
-    """A need to publish."""
+    """Return a need to publish."""
     return Need(connection, "publish", subject, why, without, computed=computed)
 
 
 def listen(connection: str, subject: str, why: str, *, without: str = "") -> Need:
-    """A need to subscribe."""
+    """Return a need to subscribe."""
     return Need(connection, "subscribe", subject, why, without)
 
 
 def api_subject(request: str, *tokens: str) -> str:
-    """The subject of a request to the JetStream API, such as ``api_subject("STREAM.INFO", "ORDERS")``."""
+    """Return the subject of a request to the JetStream API, such as `api_subject("STREAM.INFO", "ORDERS")`."""
     return ".".join(("$JS.API", request, *tokens))
 
 
 def flow_control(stream: str) -> str:
-    """The subject on which flow control of deliveries is answered."""
+    """Return the subject on which flow control of deliveries is answered."""
     return f"$JS.FC.{stream}.>"
 
 
 def acknowledgement(stream: str) -> str:
-    """The subject on which any consumer of a stream is acknowledged, also one that the server names."""
+    """Return the subject of acknowledgements to any consumer of a stream, even one named by the server."""
     return f"$JS.ACK.{stream}.>"
 
 

@@ -11,7 +11,7 @@ _EXPIRE = "they stay on the server for some seconds more"
 
 
 def existing(connection: str, stream: str) -> Iterator[Need]:
-    """The needs to find a stream: its state; if it is missing, the names of others."""
+    """Yield the needs to find a stream: its state, and the names of others if it is missing."""
     yield write(connection, api_subject("STREAM.INFO", stream), f"state of stream {stream}")
     yield write(
         connection,
@@ -23,7 +23,7 @@ def existing(connection: str, stream: str) -> Iterator[Need]:
 
 
 def replays(connection: str, stream: str) -> Iterator[Need]:
-    """The needs to read parts of a stream by consumers that the server names."""
+    """Yield the needs to read parts of a stream by consumers that the server names."""
     yield write(connection, api_subject("CONSUMER.CREATE", stream), f"reads stream {stream}")
     yield write(connection, flow_control(stream), "confirms deliveries (flow control)")
     yield write(
@@ -43,7 +43,7 @@ def replays(connection: str, stream: str) -> Iterator[Need]:
 def durable_consumer(
     connection: str, stream: str, consumer: str, *, acknowledges: bool, moved: bool = True
 ) -> Iterator[Need]:
-    """The needs of a durable consumer's position.
+    """Yield the needs of a durable consumer's position.
 
     Args:
         connection: the connection that holds the stream.
@@ -66,7 +66,7 @@ def durable_consumer(
 
 
 def passing_consumers(connection: str, stream: str) -> Iterator[Need]:
-    """The needs to follow a stream by a consumer without a position that the server names.
+    """Yield the needs to follow a stream by a consumer without a position that the server names.
 
     Args:
         connection: the connection that holds the stream.

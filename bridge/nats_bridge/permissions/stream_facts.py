@@ -12,10 +12,10 @@ class StreamFacts:
     """The facts about a stream that permissions depend on.
 
     Attributes:
-        subjects: what it stores.
+        subjects: the subjects that it stores.
         retention: `limits`, `interest` or `workqueue`.
-        counts_copies: whether a copying rule that is alone may confirm copies in groups: it then also
-            receives what other clients write.
+        counts_copies: whether a copying rule that is its only writer may confirm copies in groups; it then also
+            receives messages of other clients.
     """
 
     subjects: tuple[str, ...]
@@ -24,4 +24,4 @@ class StreamFacts:
 
 
 KnownStreams: TypeAlias = Mapping[tuple[str, str], StreamFacts]
-"""By connection and stream name. One that is not in it is not known."""
+"""By connection and stream name; streams without facts are missing."""

@@ -23,12 +23,12 @@ class RuleContext:
 
     Attributes:
         sidecar: the sidecar's name.
-        dialect: the dialect asked for, or `native`.
+        dialect: the configured dialect, or `native`.
         failed: called with the run when it cannot continue.
-        term: the time for which this sidecar leads the rule.
+        term: the term in which this sidecar leads the rule.
         metrics: the rule's metrics, which outlive a run.
-        tracing: makes spans around batches; None for no spans.
-        absent_since: when the rule found that its stream does not exist; None if it has run since, or never did.
+        tracing: makes spans around batches, or None.
+        absent_since: the time when the rule found its stream missing; None if it has run since, or never did.
     """
 
     sidecar: str
@@ -45,15 +45,15 @@ class RuleContext:
         return self.term.fence
 
     def dialect_at(self, connection: Connection) -> Dialect:
-        """The dialect that the rule asks for; `native` is that of the server on this connection."""
+        """Return the rule's dialect; `native` is the dialect of the server on this connection."""
         return server_dialect(connection.server_version) if self.dialect == "native" else dialect(self.dialect)
 
     @property
     def has_lease(self) -> bool:
-        """Whether the rule runs under a lease, and may take over what another replica left on a server."""
+        """Whether the rule runs with a lease, and may take over the consumers of another replica."""
         return self.fence is not ALWAYS_OPEN
 
 
 def queue_group(rule: str) -> str:
-    """The queue group by which the replicas of a sidecar share what a rule subscribes to."""
+    """Return the queue group in which the replicas of a sidecar share a rule's subscription."""
     return f"nats-bridge_{rule}"

@@ -1,15 +1,16 @@
 """Publishing: whole batches of `HPUB`, with the promise of the rule's delivery mode.
 
-at_most_once: a batch is written once. If the connection breaks before a PONG says that the server had it, or the server
-refuses a message before that, the messages are counted as in doubt and not written again.
+at_most_once: a batch is written once. If the connection breaks before a PONG confirms it, or the server refuses a
+message before that, the messages are counted as in doubt and not written again.
 
 at_least_once: a batch is kept until a PONG confirms it, then its source messages are acknowledged. After a broken
 connection everything unconfirmed is written again, in order.
 
-In both, the rule's fence is asked before every write; while it is closed, batches wait as they do for a connection.
+In both modes, the rule's fence is checked before every write. While it is closed, batches wait as they do for a
+connection.
 
-After a reconnect, `max_payload` may be lower than before: of what waited or is written again, larger messages
-are dropped and counted, or the server would close the connection again.
+After a reconnect, `max_payload` may be lower than before. Larger messages among the waiting or repeated ones are then
+dropped and counted, because the server would close the connection again.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from nats_bridge.observability.rule_metrics import InFlight, RuleMetrics
 
 _MOST_UNSENT = 4 << 20  # bytes in the socket's buffer before reading pauses
 _MOST_UNCONFIRMED = 32 << 20  # bytes kept for writing again before reading pauses
-_IDLE_CONFIRMATION = 0.05  # seconds between two checks of what at_most_once has in doubt
+_IDLE_CONFIRMATION = 0.05  # seconds between two checks of unconfirmed at_most_once batches
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    pieces: Sequence[bytes]  # whole operations; none where nothing is written again
+    pieces: Sequence[bytes]  # whole operations; empty if nothing is written again
     size: int  # of the pieces, in bytes
     messages: int
     acknowledge: bytes
     at: float  # the loop's time
-    oldest_ns: int  # when the oldest message was stored; 0 if no stream had it
+    oldest_ns: int  # the time when the oldest message was stored; 0 if none was in a stream
 
 
 class DeliveryCounters(Protocol):
@@ -54,7 +55,7 @@ class CorePublisher:
     """Writes one rule's operations to its target connection.
 
     Args:
-        target: the connection that is published to.
+        target: the connection to publish on.
         counters: the rule's counters.
         acknowledge: called with the reply subject of the last source message of each confirmed batch, for
             at_least_once; None for at_most_once.
@@ -80,7 +81,7 @@ class CorePublisher:
         self._changed = asyncio.Event()
         self._progress = asyncio.Event()
         self._broken = False
-        self._limit = 0  # bytes that the server has taken in one message so far
+        self._limit = 0  # bytes of the largest message that the server has accepted so far
         self._refused = False
         self.held = False  # whether a batch waits for the connection, nothing of it written
         self._held = (0, 0)  # its messages, and when the oldest was stored
@@ -95,12 +96,13 @@ class CorePublisher:
         self._confirmer = asyncio.create_task(self._confirm())
 
     def send(self, operations: list[bytes], reply: bytes, oldest_ns: int = 0) -> Awaitable[None] | None:
-        """Publish a batch's operations (possibly none); `reply` belongs to the batch's last source message.
+        """Publish a batch's operations (possibly none). `reply` belongs to the batch's last source message.
 
         Args:
             operations: what to write.
-            reply: what to acknowledge when that is confirmed.
-            oldest_ns: when the batch's oldest message was stored, nanoseconds since 1970; 0 if no stream had it.
+            reply: the reply subject to acknowledge after confirmation.
+            oldest_ns: the time when the batch's oldest message was stored, nanoseconds since 1970; 0 if none was in a
+                stream.
 
         Returns:
             None, or something to await before the next batch is sent.
@@ -119,7 +121,7 @@ class CorePublisher:
 
     @property
     def waiting_for(self) -> str | None:
-        """The obstacle to its writes; None without one."""
+        """The obstacle to writing; None without one."""
         if self._broken or not self._target.client.is_connected:
             return f"connection '{self._target.name}'"
         if self._target.client.unsent_bytes > _MOST_UNSENT:
@@ -139,7 +141,7 @@ class CorePublisher:
             await self._next_progress()
 
     def acknowledge_again(self) -> None:
-        """Repeat the last acknowledgement: the one written before the source connection broke may be lost."""
+        """Repeat the last acknowledgement, which may have been lost with the source connection."""
         if self.acknowledged and self._acknowledge is not None:
             self._acknowledge(self.acknowledged)
 
@@ -149,13 +151,13 @@ class CorePublisher:
         self._doubt()
 
     async def stop(self) -> None:
-        """Stop confirming; nothing is written again. What was written once and not confirmed stays in doubt."""
+        """Stop confirming, and write nothing again. Unconfirmed at_most_once messages stay in doubt."""
         self._target.forget(self._disconnected, self._reconnected)
         await end_tasks(self._confirmer)
         self._doubt()
 
     def give_up(self, messages: int) -> None:
-        """Give up the rule to another process: count what was taken and never written.
+        """Give the rule up to another process: count messages that were received and never written.
 
         Args:
             messages: taken, and not handed to `send`.
@@ -191,7 +193,7 @@ class CorePublisher:
         self._write(self._fitting(operations), reply, oldest_ns)
 
     async def _writable(self) -> None:
-        """Wait until writing is possible and allowed, and what must be written again is."""
+        """Wait until writing is possible and allowed, and interrupted batches are written again."""
         while True:
             await self._target.connected()
             if not self._fence.is_open:
@@ -206,7 +208,7 @@ class CorePublisher:
             try:
                 await self._target.client.drained()
             except ConnectionError:
-                return  # the reconnect decides what is written again
+                return  # the reconnect decides which operations are written again
         while self._unconfirmed_bytes > _MOST_UNCONFIRMED:
             await self._next_progress()
 
@@ -224,13 +226,13 @@ class CorePublisher:
                 await asyncio.sleep(0)
                 continue
             count, asked = len(self._unconfirmed), asyncio.get_running_loop().time()
-            # A refusal comes before the PONG, which then confirms nothing: what follows is never acknowledged.
+            # A refusal arrives before the PONG, which then confirms nothing, so nothing after it is acknowledged.
             if await self._target.flush() and not self._refused:
                 if self._acknowledge is not None and not self._fence.is_open:
                     await self._fence.opened()
                 self._settle(count, asked)
             if self._acknowledge is None:
-                # All rules check at the same moments: one PING is enough for those of a connection.
+                # All rules check at the same times, so one PING is enough for all of a connection.
                 now = asyncio.get_running_loop().time()
                 await asyncio.sleep(_IDLE_CONFIRMATION - now % _IDLE_CONFIRMATION)
 
@@ -244,7 +246,7 @@ class CorePublisher:
                 metrics.publish.record(now - written.at)
                 metrics.arrived(written.oldest_ns)
         if self._acknowledge is None:
-            # What is written once waits a while until the PING, which is no sign of a slow server.
+            # Messages written once wait some time for the PING, which does not mean that the server is slow.
             metrics.publish.record(now - asked)
         metrics.progressed()
         if last and self._acknowledge is not None:
@@ -259,14 +261,14 @@ class CorePublisher:
         self._doubt()
 
     def _doubt(self) -> None:
-        """Count what was written once and is not confirmed: its outcome stays unknown."""
+        """Count messages written once and not confirmed, whose result stays unknown."""
         if self._acknowledge is None:
             self._counters.in_doubt += sum(written.messages for written in self._unconfirmed)
             self._unconfirmed.clear()
             self._progress.set()  # callers that wait for it to be settled have nothing more to wait for
 
     def _reconnected(self) -> None:
-        # Where the fence is closed, the caller that waits for it writes again.
+        # While the fence is closed, the caller that waits for it writes again.
         if self._fence.is_open or not self._unconfirmed:
             self._write_again()
         self._changed.set()
@@ -293,7 +295,7 @@ class CorePublisher:
                 self._unconfirmed[place] = replace(written, pieces=pieces, size=size, messages=len(pieces))
 
     def _fitting(self, pieces: Sequence[bytes]) -> list[bytes]:
-        """The operations of which each is no larger than the server takes now, one by one; others are counted."""
+        """Return the operations that fit the server's present limit, one by one. Count the others."""
         limit, fitting = self._target.client.max_payload, []
         for piece in pieces:
             start = 0

@@ -10,11 +10,12 @@ class CheckFinding:
     """One finding about a rule, or about the cluster.
 
     Attributes:
-        rule: the rule's name; empty if it is about none in particular.
+        rule: the rule's name; empty for a finding about no rule.
         ok: whether the rule can run.
-        code: the error's code, `loop`, or `good`. These block no rule: `native_loop`, `not_seen` and `untested_server`,
-            which are about no rule, `literal`, about a destination that is probably a mistake, `reserved`, about
-            messages that would be commands to the server, and `diverges`, about a difference to native behaviour.
+        code: the error's code, `loop`, or `good`. Some do not block a rule: `native_loop`, `not_seen` and
+            `untested_server`, which are about no rule; `literal`, for a destination that is probably a mistake;
+            `reserved`, for messages that would be commands to the server; and `diverges`, for a difference to native
+            behaviour.
         text: one or two lines.
     """
 

@@ -1,7 +1,7 @@
-"""Caches what an encoder knows about subjects, in two generations that are bounded by memory.
+"""Caches facts about subjects for an encoder, in two generations bounded by memory.
 
-When the young generation is full, it becomes the old one, and what was in that and was not seen again is forgotten. So
-nothing is ever cleared whole, and a subject that is seen often costs one look into a dict.
+When the young generation is full, it becomes the old one. Entries of the previous old one that were not used again are
+forgotten. So the cache is never cleared at once, and a frequent subject costs one dict look-up.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 _MOST_BYTES = 20 << 20
 _ENTRY_BYTES = 160
-"""An entry with its share of the dict; its subject and what is known of it come on top."""
+"""Size of an entry with its share of the dict, without its subject and facts."""
 
 _Known = TypeVar("_Known")
 
@@ -20,12 +20,12 @@ class KnownSubjects(Generic[_Known]):
     """The known subjects.
 
     Args:
-        find: finds it for a subject that is seen for the first time, or again after a long time.
+        find: returns the facts about a subject that is not cached.
         kept: whether it is the same each time, and need not be found again.
-        most: how many bytes the entries of a generation may take.
+        most: the size limit for the entries of a generation.
 
     Attributes:
-        young: the young generation; always the same dict, so that a loop looks there itself.
+        young: the young generation; always the same dict, so that a loop can use it directly.
     """
 
     def __init__(self, find: Callable[[bytes], _Known], *, kept: bool = True, most: int = _MOST_BYTES) -> None:
@@ -36,7 +36,7 @@ class KnownSubjects(Generic[_Known]):
         self._most = self._room = most
 
     def enter(self, subject: bytes) -> _Known:
-        """Return the entry of a subject outside the young generation; move it there, where it is kept."""
+        """Return the entry of a subject outside the young generation, and move it there if entries are kept."""
         if not self._kept:
             return self._find(subject)
         old = self._old

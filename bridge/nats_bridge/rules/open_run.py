@@ -1,8 +1,8 @@
 """A run from its start to its end, under one term.
 
-Theory of operation. A run ends in one of three ways. While this sidecar leads the rule, it drains: what is in flight
-is finished, for at most `_DRAIN` seconds, and after that abandoned. If the lead is lost, before the drain or during it,
-the run is cut: another replica may do the rule's work, so nothing more is sent to any server.
+Theory of operation. A run ends in one of two ways. While this sidecar leads the rule, it drains: messages in flight are
+finished, for at most `_DRAIN` seconds, and then abandoned. If the lead is lost, before or during the drain, the run is
+cut: another replica may do the rule's work, so nothing more is sent to any server.
 
 A caller of `end` can be cancelled, and the drain continues then. The next call waits for the same drain.
 """
@@ -20,7 +20,7 @@ from nats_bridge.rules.run import RuleRun
 
 _log = structlog.get_logger("bridge.supervisor")
 
-_DRAIN = 22.0  # seconds for a rule to finish; with the rest, within Kubernetes' default grace period of 30
+_DRAIN = 22.0  # seconds for a rule to finish; with the rest, this is within Kubernetes' default grace period of 30
 
 
 class OpenRun:
@@ -33,7 +33,7 @@ class OpenRun:
 
     Attributes:
         run, term: the same.
-        failed: set when the run cannot continue; its result is the reason.
+        failed: set when the run cannot continue; its result is the error.
         ended: whether it has ended.
     """
 
@@ -46,12 +46,12 @@ class OpenRun:
         self._log = _log.bind(rule=rule)
 
     def fail(self, error: BaseException) -> None:
-        """Note why the run cannot continue; only the first reason counts."""
+        """Note the error with which the run cannot continue. Only the first one counts."""
         if not self.failed.done():
             self.failed.set_result(error)
 
     async def start(self) -> bool:
-        """Start the run, which can take long; return False if the lead was lost before it had started.
+        """Start the run, which can take long. Return False if the lead was lost before it had started.
 
         Raises:
             Exception: the run does not start.
@@ -67,18 +67,18 @@ class OpenRun:
         return False
 
     async def end(self) -> bool:
-        """End the run; return whether everything in flight was finished."""
+        """End the run. Return whether everything in flight was finished."""
         if self.ended:
             return True
         if self.term.lost.is_set():
             finished = await self._cut()
         else:
             finished = await self._finish()
-        self.ended = True  # only here: where this was cancelled, it is done again
+        self.ended = True  # only here, so that an interrupted end is repeated
         return finished
 
     async def _finish(self) -> bool:
-        before = self.run.error  # what fails in the drain is left in flight
+        before = self.run.error  # an error of the drain leaves messages in flight
         draining = self._drain = self._drain or asyncio.create_task(self.run.stop())
         await first_of(draining, self.term.lost.wait(), within=_DRAIN)
         if draining.done():

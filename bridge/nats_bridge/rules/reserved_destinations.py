@@ -13,10 +13,10 @@ from nats_transforms.transform import Transform
 
 
 def reserved_remark(transform: Transform, within: Sequence[bytes] = (), exclude: Sequence[bytes] = ()) -> str:
-    """The warning for a rule's transform, with an example; empty if no command was found.
+    """Return the warning for a rule's transform, with an example; empty if no reserved result was found.
 
     Args:
-        transform: from the subject of a message to the one that the rule publishes on.
+        transform: the transform from a message's subject to the one that the rule publishes on.
         within: patterns of the subjects that exist, if they are known.
         exclude: patterns of the subjects that the rule leaves out.
     """
@@ -31,7 +31,10 @@ def reserved_remark(transform: Transform, within: Sequence[bytes] = (), exclude:
 
 
 def reserved_findings(settings: Settings) -> Iterator[CheckFinding]:
-    """The warnings of a configuration, by its texts alone; the streams' subjects can make a check of `run` narrower."""
+    """Yield the warnings from a configuration's texts alone.
+
+    A check of `run` can be narrower, by the streams' subjects.
+    """
     for rule in settings.rules:
         if remark := checks_of(rule).warning(rule, settings.offline_dialect_of(rule)):
             yield CheckFinding(rule.name, True, "reserved", remark)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("bridge.rule")
 
 _GATE = "the certainty that no other replica writes for the rule"
-"""What a rule waits for while its fence is closed; see `nats_bridge.client.write_fence`."""
+"""The obstacle of a rule while its fence is closed; see `nats_bridge.client.write_fence`."""
 
 RunState: TypeAlias = Literal["starting", "waiting", "ready", "draining", "stopped", "failed"]
 RunEvent: TypeAlias = Literal["opened", "paused", "resumed", "failed", "stop", "stopped"]
@@ -41,7 +41,7 @@ RUN: StateTable[RunState, RunEvent] = StateTable(
     stopped   -        -         -         stopped   stopped   stopped
     """
 )
-"""Where a run is in its life; `RuleRun` moves it.
+"""The states of a run; `RuleRun` changes them.
 
 `waiting`: the kind pauses, because its target is away. A run that has failed stays so while it is stopped, and then.
 """
@@ -55,17 +55,17 @@ class RuleRun(ABC):
 
     Args:
         rule: the rule, of the kind's own model.
-        counters: what it counts.
+        counters: the rule's counters.
         context: the rule's surroundings.
-        stream: the stream that its log lines are about; empty for none.
-        connections: those that it works with, whatever it does.
+        stream: the stream for its log lines; empty for none.
+        connections: the connections that it works with.
 
     Attributes:
         rule: the rule, of the kind's own model.
         state: its state.
-        error: what ended it, if something did.
+        error: the error that ended it, if any.
         remarks: differences to native behaviour that its streams will show; known after `check`.
-        counters: what it has counted.
+        counters: the rule's counters.
     """
 
     rule: Any
@@ -88,7 +88,7 @@ class RuleRun(ABC):
 
     @abstractmethod
     async def check(self) -> None:
-        """Check the servers and refuse what must not run; create and change nothing there.
+        """Check the servers, and refuse a rule that must not run. Change nothing there.
 
         Raises:
             StreamMissingError: a stream does not exist.
@@ -101,7 +101,7 @@ class RuleRun(ABC):
         return False
 
     async def keep_start(self) -> None:
-        """Keep on the server where the rule begins, for the replica that leads it first; after `check`.
+        """Store the start of the rule on the server, for the replica that leads it first. Call it after `check`.
 
         Only for a rule with `begins_at_end`, and if it has no position there yet.
 
@@ -111,7 +111,7 @@ class RuleRun(ABC):
         return
 
     async def start(self) -> None:
-        """Begin; after `check`."""
+        """Begin, after `check`."""
         self._opened = True
         about = await self._open()
         self._happened("opened")
@@ -119,7 +119,7 @@ class RuleRun(ABC):
             self._log.info("rule.ready", **about)
 
     async def stop(self) -> None:
-        """Finish what is in flight, and delete what the rule does not need for its next start."""
+        """Finish messages in flight, and delete everything that the rule does not need for its next start."""
         self._happened("stop")
         failed = self.state == "failed"
         if self._opened:
@@ -148,7 +148,7 @@ class RuleRun(ABC):
     async def end_at_once(self) -> None:
         """Fenced stop: only unsubscribe. Another replica may run the rule by now.
 
-        In any state. What is in flight is neither written nor acknowledged, and no consumer is touched.
+        In any state. Messages in flight are neither written nor acknowledged, and no consumer is touched.
         """
         if self._opened:
             await self._cut()
@@ -169,11 +169,11 @@ class RuleRun(ABC):
 
     @abstractmethod
     async def _open(self) -> dict[str, Any]:
-        """Open what the kind works with, and begin; what `rule.ready` logs of it."""
+        """Open the resources of the kind, and begin. Return the facts for `rule.ready`."""
 
     @abstractmethod
     async def _drain(self, *, failed: bool) -> None:
-        """Stop receiving and finish what is in flight; a rule that `failed` drops that.
+        """Stop receiving, and finish messages in flight. A rule that `failed` drops them.
 
         Raises:
             BridgeError, OSError: something of it could not be finished.
@@ -181,18 +181,18 @@ class RuleRun(ABC):
 
     @abstractmethod
     async def _close(self) -> None:
-        """Close what is open, with no message to a server but that nothing more is received."""
+        """Close open resources. Send nothing to a server except to unsubscribe."""
 
     async def _leave(self) -> None:
         """Before `_close`: clean up after a drain that took too long, while the run may still act."""
         return
 
     async def _cut(self) -> None:
-        """Before `_close`: clean up where the run may not act any more."""
+        """Clean up before `_close` when the run may no longer act."""
         return
 
     def _unfinished(self) -> int:
-        """The messages that `abandon` loses, where no counter holds them."""
+        """Return the number of messages that `abandon` loses and no counter includes."""
         return 0
 
     @property
@@ -212,15 +212,15 @@ class RuleRun(ABC):
 
     @property
     def has_work(self) -> bool:
-        """Whether it holds messages that it received and has not published, or that are not confirmed."""
+        """Whether it has received messages that are not published or not confirmed yet."""
         return False
 
     @abstractmethod
     def status(self) -> dict[str, Any]:
-        """Its status, as plain data: `stream`, `position` and what else its kind reports."""
+        """Return the status as plain data: `stream`, `position` and other facts of the kind."""
 
     def readings(self) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
-        """What the kind measures in addition to all rules' metrics: each with its labels behind rule and kind.
+        """Yield the kind's additional measurements: metric, labels after rule and kind, and value.
 
         May be called in another thread.
         """
@@ -228,7 +228,7 @@ class RuleRun(ABC):
 
     @property
     def waiting_for(self) -> str | None:
-        """The obstacle, in words: a connection, the lease, or the kind's own; None without one."""
+        """The obstacle, as a phrase: a connection, the lease, or the kind's own; None without one."""
         away = next(
             (
                 f"connection '{connection.name}'"
@@ -243,20 +243,20 @@ class RuleRun(ABC):
 
     @abstractmethod
     def _waits_for(self) -> str | None:
-        """The kind's own obstacle, in addition to connections and lease."""
+        """Return the kind's own obstacle, in addition to connections and lease."""
 
     def _fail(self, error: BaseException) -> None:
-        """End with an error; only the first one counts."""
+        """End with an error. Only the first one counts."""
         if self.error is None:
             self.error = error
             self._happened("failed")
-            # Errors raised on purpose explain themselves; others need their traceback.
+            # Intentional errors explain themselves; others need their traceback.
             trace = None if isinstance(error, BridgeError) else error
             self._log.error("rule.failed", reason=str(error) or type(error).__name__, exc_info=trace)
             self._context.failed(self)
 
     def _follow(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
-        """A task with which the run ends, where it ends with an error."""
+        """Return a task whose error ends the run."""
         task.add_done_callback(self._over)
         return task
 
@@ -265,7 +265,7 @@ class RuleRun(ABC):
             self._fail(error)
 
     def _warn(self, event: str, **what: Any) -> None:
-        """A warning of what can happen with each message, not more often than its `Pace` allows."""
+        """Warn of an event that can happen for each message, no more often than its `Pace` allows."""
         if self._warned.setdefault(event, Pace()).due():
             self._log.warning(event, **what)
 
@@ -273,5 +273,4 @@ class RuleRun(ABC):
         self.state = RUN.after(self.state, event)
 
     def _counted(self) -> dict[str, int]:
-        """The non-zero counters."""
         return {name: n for name, n in self.counters.as_dict().items() if n}

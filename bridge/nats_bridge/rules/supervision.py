@@ -1,10 +1,10 @@
 """The decisions of a rule's supervisor, without I/O and without a clock.
 
-Theory of operation. Something happens, and the drawn table `SUPERVISION` says which state follows. Each state has one
-action, which the second drawing names. The supervisor performs that action, and its result is the next event: `done`,
-or one of the others. So the supervisor does one thing at a time for a rule, and the state alone says which.
+Theory of operation. The drawn table `SUPERVISION` defines which state follows an event. Each state has one action,
+listed in the second drawing. The supervisor performs that action, and its result is the next event: `done`, or one of
+the others. So the supervisor does one thing at a time for a rule, and the state alone decides which.
 
-Worked example: two replicas, of which A leads; the stream is there; then A's server is away for a while. In B:
+Worked example: there are two replicas, A leads, and the stream exists. Then A's server is away for a while. In B:
 
     new --resume--> checking --done--> electing --done--> standby     B waits until A's lease is over
     standby --done--> starting --away--> unstarted                    B leads, but its server does not answer:
@@ -18,7 +18,7 @@ Invariants:
 * A run is open only in `starting`, `ready`, `cut`, `yielding`, `failed`, `given_up`, `halting` and `closing`.
 * `starting` and `ready` are reached only with the lead.
 * A rule is tried again unless a caller waits for its start, or the sidecar fails fast: then it is `given_up`.
-* The result of an action that a halt interrupts changes nothing any more.
+* An interrupted action has no effect on the state after a halt.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from nats_bridge.states import StateTable
 _STABLE = 60.0  # seconds that a rule has run before a failure, after which the pauses begin again with the first
 
 SupervisorState: TypeAlias = Literal["waiting", "standby", "starting", "ready", "draining", "stopped", "failed"]
-"""What status, metrics and logs show. `waiting`: a stream that the rule needs does not exist; `standby`: another
-replica leads the rule; `failed`: the rule is started again after a pause, or with `fail_fast` not at all."""
+"""The states in status, metrics and logs. `waiting`: a stream that the rule needs does not exist; `standby`: another
+replica leads the rule; `failed`: the rule is started again after a pause, or never with `fail_fast`."""
 
 SupervisionState: TypeAlias = Literal[
     "new",
@@ -132,12 +132,12 @@ _STATES: StateTable[SupervisionState, Literal["shown", "action"]] = StateTable(
     stopped    stopped   none
     """
 )
-"""What each state is called outside, and what the supervisor does in it.
+"""The public name of each state, and the supervisor's action in it.
 
-`await_stream`: release the lease, and wait until the missing stream exists. `keep_start`: fix where a rule without a
+`await_stream`: release the lease, and wait until the missing stream exists. `keep_start`: store where a rule without a
 position begins, before a long wait for the lead. `leave_and_pause`: release the lease, so that a replica that reaches
-the server may lead, and pause. `cut_run`: end the run at once, with nothing sent to any server. `hand_over`: drain the
-run and release the lease. `recover`: the same, and pause.
+the server may lead, and pause. `cut_run`: end the run at once, without sending anything to a server. `hand_over`: drain
+the run and release the lease. `recover`: the same, and pause.
 """
 
 
@@ -148,7 +148,7 @@ class Failure:
     Attributes:
         error: the reason.
         tries: how often it failed in a row.
-        again_at: when it is started again; None if it is not.
+        again_at: the time of the next start; None without one.
     """
 
     error: BaseException
@@ -163,7 +163,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class NoDetails:
-    """Every state that is not named below."""
+    """The details of every state that has none below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class StartAttempt:
 
     Attributes:
         failures: how often in a row a server prevented this step.
-        obstacle: why a server prevented the last one; empty if none did.
+        obstacle: the reason why a server prevented the last attempt; empty if none did.
     """
 
     failures: int = 0
@@ -203,7 +203,7 @@ class AbsentStream:
 
 @dataclass(frozen=True, slots=True)
 class WorkSince:
-    """`ready`: the event loop's time at which the run was ready."""
+    """`ready`: the event loop's time at which the run became ready."""
 
     since: float
 
@@ -211,9 +211,8 @@ class WorkSince:
 StateDetails: TypeAlias = NoDetails | StartAttempt | PauseBefore | AbsentStream | WorkSince
 
 SupervisionReport: TypeAlias = Literal["nothing", "begun", "delayed", "failed", "refused"]
-"""What the supervisor reports. `begun`: the rule works, or waits for a stream or for the lead. `delayed`: a server
-prevents the start for the moment. `failed`: the rule has failed. `refused`: the rule has failed, and a caller waits for
-the start."""
+"""The result to report. `begun`: the rule works, or waits for a stream or for the lead. `delayed`: a server prevents
+the start for now. `failed`: the rule has failed. `refused`: the rule has failed, and a caller waits for the start."""
 
 
 class Supervision:
@@ -222,10 +221,10 @@ class Supervision:
     Attributes:
         state: the state.
         details: the data of this state.
-        failure: why the rule does not run, also while it is started again; None if nothing is against it.
+        failure: the reason why the rule does not run, kept while it is restarted; None if there is none.
         tries: how often it has failed in a row.
         awaited: whether a caller waits for the result of the start.
-        start_kept: whether it is fixed where the rule begins.
+        start_kept: whether the rule's start is stored.
         may_loop: whether the next start must first search for a loop.
     """
 
@@ -245,12 +244,12 @@ class Supervision:
 
     @property
     def action(self) -> SupervisionAction:
-        """What the supervisor must do now."""
+        """The supervisor's next action."""
         return _STATES.rows[self.state]["action"]  # type: ignore[return-value]
 
     @property
     def attempt(self) -> StartAttempt:
-        """The present attempt to start, or the one that was prevented; a first one if there is none."""
+        """The present attempt to start, or the prevented one; a first one otherwise."""
         match self.details:
             case StartAttempt() as attempt:
                 return attempt
@@ -272,7 +271,7 @@ class Supervision:
         return self.details
 
     def resume(self, *, awaited: bool) -> SupervisionReport:
-        """Start; if it is `awaited` by a caller, the first error is the caller's."""
+        """Start. If a caller has `awaited` it, the first error is raised there."""
         self.failure = None
         self.tries = 0
         self.awaited = awaited
@@ -307,7 +306,7 @@ class Supervision:
         """Move on after an error of the state's action.
 
         Args:
-            error: the reason; one that passes only delays a start, unless a caller waits for it.
+            error: the reason; a passing one only delays a start, unless a caller waits for it.
             at: the event loop's time.
             clock: the same time, for people.
             fail_fast: whether a rule that has failed is not started again.
@@ -319,7 +318,7 @@ class Supervision:
         return self._move("away", _pause(attempt, SERVER_AWAY.after(attempt.failures), at))
 
     def failed(self, error: BaseException, at: float, clock: datetime, *, fail_fast: bool) -> SupervisionReport:
-        """Move on after an error that ends the rule's work for now; see `prevented`."""
+        """Handle an error that ends the rule's work for now; see `prevented`."""
         self._leave_work(at)
         if SUPERVISION.after(self.state, "failed") != "failed":
             return "nothing"  # it is being halted
@@ -355,7 +354,10 @@ class Supervision:
         return "nothing"
 
     def _next_attempt(self, event: SupervisionEvent) -> StartAttempt:
-        """Count on only if the step is tried again, and no other replica could lead in between."""
+        """Return the next attempt.
+
+        A further one only if the step is repeated and no other replica could lead in between.
+        """
         again = self.state in ("unchecked", "unstarted") or event == "led"
         return self.attempt if again else StartAttempt(0, self.attempt.obstacle)
 

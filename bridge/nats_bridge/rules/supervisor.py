@@ -55,13 +55,13 @@ _log = structlog.get_logger("bridge.supervisor")
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """A configuration with what its rules need to run.
+    """A configuration with everything that its rules need to run.
 
     Attributes:
         settings: the configuration.
         connections: its open connections by name.
         loops: refuses rules that would loop.
-        tracing_of: what makes a rule's spans, None for none.
+        tracing_of: returns the tracing of a rule, or None.
     """
 
     settings: Settings
@@ -77,11 +77,11 @@ class Assembly:
         metrics: RuleMetrics | None = None,
         absent_since: datetime | None = None,
     ) -> RuleRun:
-        """Return a run of one of the rules; it does nothing before its `check`.
+        """Return a run of one of the rules. It does nothing before its `check`.
 
         Args:
             rule: the rule.
-            failed, term, metrics, absent_since: see `RuleContext`; left out where the run is only checked.
+            failed, term, metrics, absent_since: see `RuleContext`; left out if the run is only checked.
         """
         settings = self.settings
         context = RuleContext(
@@ -103,7 +103,7 @@ class RuleSupervisor:
         rule: the rule.
         assembly: the configuration that it belongs to.
         leadership: decides when this sidecar leads the rule.
-        failed: called with the supervisor when its rule has failed; `failure` says why.
+        failed: called with the supervisor when its rule has failed; `failure` has the reason.
 
     Attributes:
         rule: the rule as it is now.
@@ -159,12 +159,12 @@ class RuleSupervisor:
 
     @property
     def term(self) -> Term:
-        """The lead under which the rule runs; a lost one if this sidecar does not lead it."""
+        """The term in which the rule runs; a lost one if this sidecar does not lead the rule."""
         return self._term
 
     @property
     def failure(self) -> Failure | None:
-        """Why the rule does not run, also while it is started again; None if nothing is against it."""
+        """The reason why the rule does not run, kept while it is restarted; None if there is none."""
         return self._supervision.failure
 
     @property
@@ -181,7 +181,7 @@ class RuleSupervisor:
 
     @property
     def leader(self) -> bool | None:
-        """Whether this sidecar leads the rule, and may write; None where there are no replicas.
+        """Whether this sidecar leads the rule and may write; None without replicas.
 
         If it cannot renew its lease, this is False before any other replica can lead.
         """
@@ -191,7 +191,7 @@ class RuleSupervisor:
 
     @property
     def waiting_for(self) -> str | None:
-        """The rule's obstacle, in words; None where nothing outside blocks it."""
+        """The rule's obstacle, as a phrase; None if nothing outside blocks it."""
         match self._supervision.shown:
             case "waiting":
                 return str(self._supervision.absent.error)
@@ -220,7 +220,7 @@ class RuleSupervisor:
 
     @property
     def has_work(self) -> bool:
-        """Whether it holds messages that it received and has not published, or that are not confirmed."""
+        """Whether it has received messages that are not published or not confirmed yet."""
         return self._open_run is not None and self._open_run.run.has_work
 
     @property
@@ -228,23 +228,23 @@ class RuleSupervisor:
         return self._last if self._last is not None and not self._last.ended else None
 
     def counters(self) -> dict[str, int]:
-        """The counters of all runs together; none ever decreases."""
+        """Return the counters, summed over all runs. They never decrease."""
         total = Counter(self._past)
         if self.run is not None:
             total.update(self.run.counters.as_dict())
         return dict(total)
 
     def status(self) -> dict[str, Any]:
-        """The status of the run; empty before the first one."""
+        """Return the status of the run; empty before the first one."""
         return self.run.status() if self.run is not None else {}
 
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Check the servers, before `start`; `start` then waits for a missing stream.
+        """Check the servers, before `start`, which waits for a missing stream.
 
         Raises:
-            BridgeError: what is against the rule.
+            BridgeError: the rule cannot run.
         """
         run = self._new_run()
         if (missing := await self._missing_for(run)) is not None:
@@ -254,11 +254,12 @@ class RuleSupervisor:
         self._happened("done")
 
     async def start(self) -> None:
-        """Start the rule; return when it runs, waits for a stream, or is on standby; it is not started again. After
-        `check`.
+        """Start the rule, after `check`.
+
+        Return when it runs, waits for a stream, or is on standby. It is not restarted.
 
         Raises:
-            BridgeError: what is against the rule.
+            BridgeError: the rule cannot run.
         """
         self._resume(awaited=True)
         try:
@@ -276,7 +277,7 @@ class RuleSupervisor:
         self._task = asyncio.create_task(self._live())
 
     async def halt(self) -> bool:
-        """Drain the run and keep the lead, for a changed rule; return whether everything in flight was finished."""
+        """Drain the run and keep the lead, for a changed rule. Return whether everything in flight was finished."""
         self._happened("halt")
         await end_tasks(self._task)
         self._begun.cancel()
@@ -286,13 +287,13 @@ class RuleSupervisor:
         return finished
 
     async def stop(self) -> bool:
-        """Drain the run and release the lead; return whether everything in flight was finished."""
+        """Drain the run and release the lead. Return whether everything in flight was finished."""
         finished = await self.halt()
         await self._end_term(finished=finished)
         return finished
 
     def hurry(self) -> None:
-        """Start a failed rule again now: a person may have repaired what it needs."""
+        """Restart a failed rule now, because someone may have repaired the cause."""
         self._hurried.set()
 
     def look_for_loops(self) -> None:
@@ -309,7 +310,7 @@ class RuleSupervisor:
                 opened.fail(error)
 
     def take(self, rule: Rule, assembly: Assembly) -> None:
-        """Apply another configuration; a rule that changes with it must be halted."""
+        """Apply another configuration. A rule that changes with it must be halted."""
         self.rule = rule
         self._assembly = assembly
 
@@ -356,7 +357,7 @@ class RuleSupervisor:
         self._happened("led")
 
     async def _keep_start(self) -> None:
-        """Fix where a rule without a position begins, before the wait for the lead: it can take long."""
+        """Store where a rule without a position begins, before the wait for the lead, which can take long."""
         try:
             run = self._checked or self._new_run()
             if run is self._checked or await self._missing_for(run) is None:
@@ -390,7 +391,7 @@ class RuleSupervisor:
             await self._end_run()
             if await _is_still_led(term):
                 raise
-            self._happened("lost")  # the new leader may be what was in the way
+            self._happened("lost")  # the new leader may have been the cause
             return
         if led and not opened.failed.done():
             self._happened("done")
@@ -401,7 +402,7 @@ class RuleSupervisor:
             self._happened("lost")
 
     async def _next_run(self, term: Term) -> RuleRun | None:
-        """Return a checked run; None if a stream is missing, of which the state knows then."""
+        """Return a checked run; None if a stream is missing, which the state then records."""
         run, self._checked = self._checked, None
         if run is None or self._leadership.shared:
             run = self._new_run(term)
@@ -423,7 +424,7 @@ class RuleSupervisor:
         opened, term = self._last, self._term
         assert opened is not None
         await first_of(term.lost.wait(), term.surplus.wait(), opened.failed)
-        # While the fence is closed another replica may lead already, which can be what was in the run's way.
+        # While the fence is closed, another replica may already lead, and may have caused the failure.
         fails = opened.failed.done() and await _is_still_led(term)
         if term.lost.is_set():
             self._log.warning("rule.lead_lost", meaning="another replica may do the rule's work by now")
@@ -439,7 +440,7 @@ class RuleSupervisor:
 
     async def _hand_over(self) -> None:
         await self._end_term(finished=await self._end_run())
-        # What the drain met does not count: the next leader meets it.
+        # An error in the drain does not count, because the next leader will see it.
         self._happened("done")
 
     async def _recover(self) -> None:
@@ -469,7 +470,7 @@ class RuleSupervisor:
             opened.fail(run.error)
 
     async def _end_run(self) -> bool:
-        """End the run, if one is open; return whether everything in flight was finished."""
+        """End the run, if one is open. Return whether everything in flight was finished."""
         if (opened := self._open_run) is None:
             return True
         finished = await opened.end()
@@ -495,7 +496,6 @@ class RuleSupervisor:
         self._report(report)
 
     def _work_failed(self, error: BaseException) -> None:
-        """Handle the error of a run, which is logged already."""
         at, clock = asyncio.get_running_loop().time(), datetime.now(UTC)
         self._report(self._supervision.failed(error, at, clock, fail_fast=self._assembly.settings.fail_fast))
 

@@ -1,4 +1,4 @@
-"""Configuration: models, loading from YAML, environment and secret files, and what a connection needs.
+"""Configuration: its models, loading from YAML, environment and secret files, and options for connections.
 
 `load(path)` gives frozen `Settings` or raises `ConfigError` with every problem, with line and column.
 `nats_bridge.settings.connect_options` makes of a connection the arguments of nats-py's `connect`.

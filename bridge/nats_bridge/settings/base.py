@@ -34,7 +34,7 @@ class Part(BaseModel):
     """A mapping of the configuration.
 
     Attributes:
-        misplaced: what to say of keys that are right elsewhere, by key.
+        misplaced: the error text for keys that belong elsewhere, by key.
     """
 
     misplaced: ClassVar[Mapping[str, str]] = {}
@@ -44,18 +44,18 @@ class Part(BaseModel):
         frozen=True,
         validate_default=False,
         hide_input_in_errors=True,
-        # What validates is built with its first use: once for the whole configuration, not for each part on import.
+        # Validators are built on first use: once for the whole configuration, instead of for each part on import.
         defer_build=True,
     )
 
 
 def refused(reason: str) -> PydanticCustomError:
-    """The error of a value: why, and what would be right."""
+    """Return the error of a value, with the reason and a correct alternative."""
     return PydanticCustomError("refused", "{reason}", {"reason": reason})
 
 
 def _flag(value: Any) -> Any:
-    """Environment variables hold texts; in those only `true` and `false` count, as in the file."""
+    """Environment variables are strings. Only `true` and `false` are accepted in them, as in the file."""
     match value:
         case bool():
             return value
@@ -94,7 +94,7 @@ def _name_without(forbidden: str, value: str) -> str:
 
 
 def _bucket_name(value: str) -> str:
-    # What clients take for a bucket, everywhere.
+    # The bucket names that all clients accept.
     if not re.fullmatch(r"[A-Za-z0-9_-]+", value) or len(value) > _MAX_STREAM_LENGTH - len("KV_"):
         raise refused(f"'{value}' cannot be a bucket's name; use letters, digits, '-' and '_'")
     return value
@@ -112,7 +112,7 @@ def header_name(value: str) -> str:
 
 
 Flag = Annotated[bool, BeforeValidator(_flag)]
-"""true or false; nothing else is taken for it."""
+"""true or false, and no other value."""
 
 HeaderName = Annotated[str, AfterValidator(header_name)]
 """The name of a header."""
@@ -121,20 +121,20 @@ DurableName = Annotated[str, AfterValidator(_durable_name)]
 """A part of a durable consumer's name."""
 
 StreamName = Annotated[str, AfterValidator(_stream_name)]
-"""A name the server takes for a stream."""
+"""A name that the server accepts for a stream."""
 
 StreamPattern = Annotated[str, AfterValidator(_stream_pattern)]
-"""The name of a stream, in which `*` stands for any characters."""
+"""The name of a stream, with `*` for any characters."""
 
 BucketName = Annotated[str, AfterValidator(_bucket_name)]
-"""A name that clients take for a key-value bucket."""
+"""A name that clients accept for a key-value bucket."""
 
 Subject: TypeAlias = str
-"""A subject that may hold wildcards; the checks validate it."""
+"""A subject, possibly with wildcards; the checks validate it."""
 
 
 def kept_subject(source: str) -> str:
-    """The destination that keeps every subject that a source matches: its wildcards by their numbers."""
+    """Return the destination that keeps every subject that a source matches: its wildcards by their numbers."""
     count = 0
     tokens = []
     for token in source.split("."):

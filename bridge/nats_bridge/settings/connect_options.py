@@ -1,7 +1,7 @@
 """Turns a connection, or a context of `nats`, into the options of `nats_bridge.client.connection.open_connection`.
 
-A context is a JSON file with where to connect and as whom. What of it the bridge cannot honour is refused by name
-rather than left out: a context that goes through a proxy must not silently connect without it.
+A context is a JSON file with servers and credentials. Members that the bridge cannot honour are refused by name instead
+of ignored: a context that goes through a proxy must not silently connect without it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nats_bridge.settings.secrets import CredsFile, FieldError, FromFile, Held, 
 
 
 def connect_options(connection: Connection, name: str = "default") -> dict[str, Any]:
-    """The options of a connection: arguments of nats-py's `connect`, `reconnect_max_wait` and `api_prefix`.
+    """Return the options of a connection: arguments of nats-py's `connect`, `reconnect_max_wait` and `api_prefix`.
 
     Secrets are callables, so that printing the result shows none and a rotated file is used at the next reconnect.
 
@@ -104,13 +104,12 @@ _DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 
 
 def _contexts_folder(environ: Mapping[str, str]) -> Path:
-    """The folder of the contexts of `nats`."""
     home = environ.get("XDG_CONFIG_HOME") or str(Path("~/.config").expanduser())
     return Path(home) / "nats" / "context"
 
 
 def _of_context(name: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The context `name`, as the arguments of nats-py's `connect`; secrets show nothing of themselves when printed.
+    """Return the context `name` as arguments for nats-py's `connect`. Secrets are hidden when printed.
 
     Raises:
         FieldError: it does not exist, cannot be read, or asks for something the bridge cannot do.
@@ -132,7 +131,7 @@ def _of_context(name: str, environ: Mapping[str, str]) -> dict[str, Any]:
     user = str(content["user"]) if content.get("user") else user
     password = str(content["password"]) if content.get("password") else password
     token = str(content["token"]) if content.get("token") else None
-    if user and password is None:  # a URL with one name only holds a token
+    if user and password is None:  # a URL with only one name contains a token
         user, token = None, token or user
     options: dict[str, Any] = {"servers": list(servers)}
     try:
@@ -157,7 +156,7 @@ def _of_context(name: str, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _api_options(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
-    """`api_prefix`, of a context that says which JetStream API it uses."""
+    """Return `api_prefix` if a context selects a JetStream API."""
     domain, prefix = (str(content.get(field) or "") for field in ("jetstream_domain", "jetstream_api_prefix"))
     if domain and prefix:
         raise FieldError(
@@ -185,7 +184,7 @@ def _refuse_unsupported(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _without_secrets(path: Path, urls: str) -> tuple[tuple[str, ...], str | None, str | None]:
-    """The servers of a context's `url`, and the user and password its URLs hold."""
+    """Return the servers of a context's `url`, and the user and password in its URLs."""
     servers: list[str] = []
     users: set[tuple[str | None, str | None]] = set()
     for url in (part.strip() for part in urls.split(",")):

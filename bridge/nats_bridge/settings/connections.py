@@ -1,4 +1,4 @@
-"""Connections as the configuration writes them: where the servers are, and which files hold the secrets."""
+"""Models of connections in the configuration: the servers, and the files with the secrets."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 from nats_bridge.settings.base import Flag, InsteadOf, Part, refused
 
 CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
-"""Fields of which a connection has one: each says who its user is."""
+"""Fields that identify the user; a connection has one of them."""
 API_PREFIXES: Final = ("domain", "api_prefix")
-"""Fields of which a connection has at most one: each says which JetStream API it uses."""
+"""Fields that select a JetStream API; a connection has at most one of them."""
 IN_A_CONTEXT: Final = ("servers", *CREDENTIALS, "password_file", "tls")
 """Fields that a connection with a context cannot have."""
 
@@ -23,11 +23,11 @@ _EXAMPLE = "write it like nats://127.0.0.1:4222"
 
 
 def check_server_url(url: str, *, secrets_allowed: bool = False) -> str | None:
-    """The reason why `url` is unusable, or None.
+    """Return the reason why `url` is unusable, or None.
 
     Args:
-        url: a server's URL; the scheme and the port may be left out, as nats-py allows.
-        secrets_allowed: whether a user and password in the URL are fine (native contexts hold them that way).
+        url: a server's URL; the scheme and the port may be left out, as in nats-py.
+        secrets_allowed: whether the URL may contain a user and password (as in native contexts).
     """
     if not url.strip():
         return f"a server's URL is empty; {_EXAMPLE}"
@@ -60,17 +60,16 @@ def check_server_url(url: str, *, secrets_allowed: bool = False) -> str | None:
 
 
 def _shown(url: str) -> str:
-    """The URL without user and password."""
     scheme, separator, rest = url.rpartition("://")
     return scheme + separator + ("…@" + rest.rpartition("@")[2] if "@" in rest else rest)
 
 
 PATH_FIELDS = frozenset({"creds", "nkey_seed_file", "token_file", "password_file", "ca", "cert", "key"})
-"""Fields of `Connection` and `Tls` that hold a file's path; relative to the configuration file."""
+"""Fields of `Connection` and `Tls` with the path of a file, relative to the configuration file."""
 
 
 def _listed(value: Any) -> Any:
-    """A single text is taken as nats' own tools take it: servers with commas between them."""
+    """A single string is parsed like in nats' own tools: servers with commas between them."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",")]
     return value
@@ -87,25 +86,24 @@ _ServerUrl = Annotated[str, AfterValidator(_server_url)]
 
 
 def _is_literal(subject: str) -> bool:
-    """Whether a subject has neither wildcards nor empty tokens nor white space."""
     tokens = subject.split(".")
     return all(tokens) and not any(token in {"*", ">"} for token in tokens) and not any(c.isspace() for c in subject)
 
 
 def domain_api(domain: str) -> str:
-    """The prefix of requests to the JetStream of a domain."""
+    """Return the prefix of requests to the JetStream of a domain."""
     return f"$JS.{domain}.API"
 
 
 def domain_problem(value: str) -> str | None:
-    """The reason why a text is not a JetStream domain, or None."""
+    """Return the reason why a text is not a JetStream domain, or None."""
     if _is_literal(value) and not set(value) & set(".*>") and value != "API":
         return None
     return f"'{value}' is not a JetStream domain; write the word in the server's jetstream {{domain: …}}"
 
 
 def prefix_problem(value: str) -> str | None:
-    """The reason why requests to JetStream cannot begin with a text, or None."""
+    """Return the reason why requests to JetStream cannot begin with a text, or None."""
     if _is_literal(value):
         return None
     return f"'{value}' cannot be a prefix of requests; use a subject such as '$JS.west.API', without a dot at the end"
@@ -177,7 +175,7 @@ class Connection(Part):
     @field_validator("inbox_prefix")
     @classmethod
     def _inbox_prefix(cls, value: str) -> str:
-        # A wildcard or an empty token would make the client subscribe to what belongs to others.
+        # With a wildcard or an empty token, the client would subscribe to subjects of others.
         if not _is_literal(value):
             raise refused(f"'{value}' cannot be a prefix of inboxes; use a subject such as '_INBOX_bridge'")
         return value

@@ -1,10 +1,10 @@
 """The environment variables and secret files that override the configuration file.
 
-`BRIDGE_HTTP__LISTEN=:8322` sets `http.listen`; two underscores separate levels. Lists and mappings are
-JSON. With `BRIDGE_SECRETS_DIR=/run/secrets`, a file `/run/secrets/BRIDGE_HTTP__LISTEN` does the same. The
-environment wins over secret files, both win over the YAML file.
+`BRIDGE_HTTP__LISTEN=:8322` sets `http.listen`; two underscores separate levels. Lists and mappings are JSON. With
+`BRIDGE_SECRETS_DIR=/run/secrets`, a file `/run/secrets/BRIDGE_HTTP__LISTEN` has the same effect. The environment takes
+precedence over secret files, and both over the YAML file.
 
-pydantic-settings reads both. This module says which names are settings, and of each value where it is from.
+pydantic-settings reads both. This module decides which names are settings, and remembers the origin of each value.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from nats_bridge.settings.problems import closest, is_close
 SECRETS_DIR_VARIABLE: Final = "BRIDGE_SECRETS_DIR"
 """Names the folder with secret files."""
 
-# Kubernetes sets such variables for a service that is called `bridge` or `bridge-…`; they are no settings.
+# Kubernetes sets such variables for a service named `bridge` or `bridge-…`; they are not settings.
 _SERVICE_LINK: Final = re.compile(r".*(_SERVICE_(HOST|PORT)|_PORT)(_.*)?|SERVICE_(HOST|PORT).*|PORT(_.*)?", re.I)
 
 
 class _Variables(EnvSettingsSource):
-    """A source whose names were judged; a value is a text, or JSON if it begins as a list or mapping does."""
+    """A source with checked names. A value is a string, or JSON if it begins like a list or mapping."""
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         return json.loads(value) if isinstance(value, str) and _is_json(value) else value
 
 
 class _SecretFiles(_Variables, NestedSecretsSettingsSource):
-    """The same, of files."""
+    """A source of secret files with checked names."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Overlay:
     """Values that win over the file's.
 
     Attributes:
-        sources: the settings' sources, the one that wins first.
+        sources: the settings' sources, in order of precedence.
         variables: which variable or secret file gave the value at a path, keys in lower case.
         problems: lines about variables that cannot be used.
     """
@@ -57,18 +57,18 @@ class Overlay:
     problems: list[str] = field(default_factory=list)
 
     def variable_of(self, path: Path) -> str | None:
-        """The variable or secret file that gave the value at `path`, or a value around it."""
+        """Return the variable or secret file that gave the value at `path`, or a value around it."""
         lowered = tuple(part.lower() if isinstance(part, str) else part for part in path)
         around = (lowered[:length] for length in range(len(lowered), 0, -1))
         return next((self.variables[each] for each in around if each in self.variables), None)
 
 
 def overlay(environ: Mapping[str, str], connections: Collection[str] = ()) -> Overlay:
-    """The sources of what variables of `environ`, and the secret files they point to, set.
+    """Return the sources for variables in `environ` and for secret files.
 
     Args:
         environ: variables by name.
-        connections: names in the file. Variables have no case: `BRIDGE_CONNECTIONS__WEST__…` is for `West` among them.
+        connections: the names in the file. Variables are case-insensitive: `BRIDGE_CONNECTIONS__WEST__…` sets `West`.
     """
     result = Overlay()
     given = {name.lower(): (name, value) for name, value in environ.items() if name.upper().startswith(PREFIX)}
@@ -96,13 +96,13 @@ def _judged(
     result: Overlay,
     among: Collection[str] | None = None,
 ) -> dict[str, str | None]:
-    """The values that can be used, by name; the others become problems.
+    """Return the usable values by name. The others become problems.
 
     Args:
         given: the variable or file, and its value, by name in lower case.
         connections: as in `overlay`.
         result: gets the problems, and which variable or file gave a value.
-        among: the names that are wanted; all, if it is left out.
+        among: the wanted names; all if left out.
     """
     usable: dict[str, str | None] = {}
     for name, (variable, value) in sorted(given.items()):
@@ -121,7 +121,7 @@ def _judged(
 
 
 def _problem(keys: list[str], value: str, given: Mapping[str, tuple[str, str]]) -> str | None:
-    """The reason why a variable cannot be used; an empty text if it is not a setting, None if it can be used."""
+    """Return the reason why a variable cannot be used; empty if it is not a setting, None if it can be used."""
     known = keys_of(Settings)
     name = DELIMITER.join(keys)
     if keys[0] not in known:
@@ -150,6 +150,6 @@ def _is_json(value: str) -> bool:
 
 
 def _takes_text(keys: list[str]) -> bool:
-    """Whether a value is a text even if it begins as JSON does, such as `[::1]:8322`."""
+    """Return whether a value is a text even if it begins as JSON does, such as `[::1]:8322`."""
     field = place_of(tuple(keys)).field
     return field is not None and field.annotation in {str, str | None}

@@ -21,7 +21,7 @@ from nats_bridge.settings.problems import Problem, described, quoted
 from nats_transforms.subject import one_line
 
 SCHEMA_KEY = "$schema"
-"""A key at the top that names the schema to editors which do not read it from a comment; its text says nothing here."""
+"""A top-level key that names the schema for editors that do not read it from a comment. Its value is ignored."""
 
 
 def load(path: FilePath | str, environ: Mapping[str, str] | None = None) -> Settings:
@@ -32,8 +32,8 @@ def load(path: FilePath | str, environ: Mapping[str, str] | None = None) -> Sett
         environ: variables to use instead of the process's own.
 
     Raises:
-        ConfigError: with one line per problem: file:line:column (or the variable), field, value, what would
-            be right. What only well-formed parts can have wrong is reported when all are.
+        ConfigError: one line for each problem: file:line:column (or the variable), field, value, and a correct
+            alternative. Problems between parts are reported only when all parts are well-formed.
     """
     return loads(_read(FilePath(path), str(path)), FilePath(path).parent, str(path), environ)
 
@@ -43,8 +43,8 @@ def loads(text: str, folder: FilePath, shown: str, environ: Mapping[str, str] | 
 
     Args:
         text: of the YAML file.
-        folder: what its paths are relative to.
-        shown: what errors call the file.
+        folder: the folder for relative paths.
+        shown: the name of the file in errors.
         environ: variables to use instead of the process's own.
     """
     environ = os.environ if environ is None else environ
@@ -100,7 +100,7 @@ def _composed(text: str, shown: str) -> Document:
 
 
 class _File(InitSettingsSource):
-    """The YAML file's values; its paths are relative to its folder."""
+    """The values of the YAML file, with paths relative to its folder."""
 
     def __init__(self, document: Document, folder: FilePath) -> None:
         data = dict(document.value or {})
@@ -112,7 +112,7 @@ class _File(InitSettingsSource):
 
 
 def _with_paths(given: Any, folder: FilePath) -> Any:
-    """A connection with the paths it names, made relative to `folder`."""
+    """Return a connection with the paths it names, made relative to `folder`."""
     if not isinstance(given, dict):
         return given
     return {
@@ -132,7 +132,7 @@ def _distinct(problems: list[Problem]) -> list[Problem]:
 
 
 def _reported(problems: list[Problem], document: Document, over: Overlay, file: str) -> list[tuple[Mark | None, str]]:
-    """The problems as lines, in the order of the file, with their places in it."""
+    """Return the problems as lines, in the order of the file, with their places in it."""
     lines: list[tuple[Mark, str]] = []
     for problem in problems:
         what = problem.within(())

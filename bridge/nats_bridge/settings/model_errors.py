@@ -1,4 +1,4 @@
-"""Turns pydantic's errors into problems of the configuration: the value, and what would be right."""
+"""Turns pydantic's errors into problems of the configuration, with the value and a correct alternative."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ErrorPlace(NamedTuple):
 
     Attributes:
         path: the way to it in the document.
-        kind: the kind of the rule that it is in; None outside of rules, and if the kind is not known.
-        field: the field that it is; None if it is an entry of a list or mapping, or an unknown key.
-        model: the model of the mapping that it is; None if it is none, or a rule whose kind is not known.
+        kind: the kind of the rule around it; None outside of rules, or if the kind is unknown.
+        field: the field at this place; None for an entry of a list or mapping, or an unknown key.
+        model: the model of the mapping at this place; None for others, or for a rule whose kind is unknown.
         around: the model of the mapping that it is in.
     """
 
@@ -44,7 +44,7 @@ class ErrorPlace(NamedTuple):
 
 
 def place_of(location: Path) -> ErrorPlace:
-    """The place at a path, in which a rule's kind may follow the rule's position, as in pydantic's errors."""
+    """Return the place at a path. As in pydantic's errors, a rule's kind may follow its position."""
     annotation: Any = Settings
     path: Path = ()
     kind, field, around = None, None, None
@@ -66,7 +66,7 @@ def place_of(location: Path) -> ErrorPlace:
 
 
 def _entry_of(annotation: Any) -> Any:
-    """The annotation of a dict's values, or of a tuple's entries."""
+    """Return the annotation of a dict's values, or of a tuple's entries."""
     for each in _members(annotation):
         if (origin := get_origin(each)) in {dict, tuple}:
             return get_args(each)[-1 if origin is dict else 0]
@@ -78,7 +78,7 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _members(annotation: Any) -> list[Any]:
-    """The members of a union, without `Annotated`."""
+    """Return the members of a union, without `Annotated`."""
     if get_origin(annotation) is Annotated:
         return _members(get_args(annotation)[0])
     if get_origin(annotation) in {typing.Union, types.UnionType}:
@@ -87,18 +87,18 @@ def _members(annotation: Any) -> list[Any]:
 
 
 def keys_of(model: type[BaseModel] | None) -> tuple[str, ...]:
-    """The keys that a mapping takes, as they are written; none if its model is not known."""
+    """Return the keys of a mapping, as written; none if its model is unknown."""
     if model is None:
         return ()
-    # What a rule has of its own comes before what it shares with others.
+    # The fields of a rule's kind come before those that all rules share.
     fields = sorted(model.model_fields.items(), key=lambda field: field[0] not in model.__annotations__)
     return tuple(field.alias or name for name, field in fields)
 
 
 def model_problems(errors: Iterable[ErrorDetails]) -> Iterator[Problem]:
-    """Pydantic's errors as problems, without the value where it could be a secret."""
+    """Yield pydantic's errors as problems, without values that could be secrets."""
     for error in errors:
-        # A list whose entries are wrong counts as empty, too.
+        # pydantic also reports a list of wrong entries as empty.
         if error["type"] != "too_short" or not error.get("input"):
             yield _problem(error)
 

@@ -37,13 +37,13 @@ class LeadershipSettings(Part):
 
 def _written(value: Any) -> Any:
     if value is None:
-        # An empty key is a mistake; only an absent one means no leadership.
+        # An empty key is a mistake; only a missing key means no leadership.
         raise refused("must not be empty; use leadership: {} for the defaults")
     return value
 
 
 _LeadershipField = Annotated[LeadershipSettings | None, BeforeValidator(_written)]
-"""The section, if it is there at all."""
+"""The section, or None if it is missing."""
 
 
 class Telemetry(Part):
@@ -104,7 +104,7 @@ class Http(Part):
 
 _DEFAULT_DIALECT = "2.15"
 NATIVE_DIALECT = "native"
-"""The dialect of whatever server the stream's connection reaches."""
+"""The dialect of the server that the stream's connection reaches."""
 
 
 class Log(Part):
@@ -127,7 +127,7 @@ class Settings(BaseSettings):
     # `nats_bridge.settings.load` reads it from a file, variables and secret files. Made otherwise, it reads nothing.
 
     model_config = SettingsConfigDict(
-        # As every part.
+        # as in every part
         extra="forbid",
         frozen=True,
         validate_default=False,
@@ -139,7 +139,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def read(cls, *sources: PydanticBaseSettingsSource) -> Self:
-        """The settings that sources give, of which an earlier one wins.
+        """Read the settings from sources, in order of precedence.
 
         Raises:
             ValidationError: they are not valid.
@@ -191,10 +191,10 @@ class Settings(BaseSettings):
     )
 
     def rule_named(self, name: str) -> Rule:
-        """A rule by its name.
+        """Return a rule by its name.
 
         Raises:
-            ConfigError: there is no such rule.
+            ConfigError: a rule of that name does not exist.
         """
         rules = {rule.name: rule for rule in self.rules}
         if name not in rules:
@@ -202,10 +202,10 @@ class Settings(BaseSettings):
         return rules[name]
 
     def dialect_of(self, rule: Rule) -> str:
-        """The rule's dialect, or the configuration's; may be `native`."""
+        """Return the rule's dialect or the configuration's, which may be `native`."""
         return rule.dialect or self.dialect
 
     def offline_dialect_of(self, rule: Rule) -> Dialect:
-        """The rule's dialect where no server can be asked: for `native`, that of the newest one."""
+        """Return the rule's dialect without a server: `native` stands for the newest one."""
         text = self.dialect_of(rule)
         return NEWEST if text == NATIVE_DIALECT else dialect(text)

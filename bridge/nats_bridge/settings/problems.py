@@ -40,7 +40,7 @@ _OTHER_WORDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "subject_transforms": ("key_transforms",),
     }
 )
-"""Words from elsewhere for the same thing; the first that can stand there is offered."""
+"""Words of other programs for the same thing. The first that is valid in this place is suggested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class Problem:
 
     Attributes:
         path: the way to it from the top.
-        message: the value and what would be right; no place in it.
+        message: the value and a correct alternative, without the place.
         at_key: whether the key is wrong (its place is shown) rather than the value.
-        suggests: of an unknown key, the known one that was probably meant.
+        suggests: for an unknown key, the known key that was probably meant.
         missing: the key that the mapping at `path` lacks.
     """
 
@@ -62,13 +62,13 @@ class Problem:
     missing: str | None = None
 
     def within(self, around: Path) -> str:
-        """The problem with the way to it from the part at `around`."""
+        """Return the problem with the way to it from the part at `around`."""
         way = path_text(self.path[len(around) :])
         return f"{way}: {self.message}" if way else self.message
 
 
 def path_text(path: Path) -> str:
-    """`rules[0].republish.dest`; keys that are no plain words are quoted."""
+    """Format a path as `rules[0].republish.dest`, with quotes around keys that are not plain words."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -80,7 +80,7 @@ def path_text(path: Path) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "known") -> str:
-    """`did you mean 'x'?` for a word close to a known one, else the list of what is known, behind `otherwise`."""
+    """Return `did you mean 'x'?` for a word close to a known one, or else the list of known words after `otherwise`."""
     choices = list(known)
     if suggested := closest(word, choices):
         return f"did you mean '{suggested}'?"
@@ -88,7 +88,7 @@ def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "known") -
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant, if there is one."""
+    """Return the known word that was probably meant, or None."""
     lowered = {choice.lower(): choice for choice in known}
     for other in _OTHER_WORDS.get(word.lower(), ()):
         if other in lowered.values():
@@ -100,19 +100,19 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def is_close(word: str, known: Iterable[str]) -> bool:
-    """Whether `word` is almost certainly a misspelling of a known one."""
+    """Return whether `word` is almost certainly a misspelling of a known one."""
     return bool(difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.75))
 
 
 def shown(value: Any) -> str:
-    """A value in quotes, cut where it is long."""
+    """Return a value in quotes, cut if it is long."""
     text = value if isinstance(value, str) else repr(value)
     cut = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
     return f"'{cut}'" if isinstance(value, str) else cut
 
 
 def described(value: Any) -> str:
-    """A value with what it is, as YAML names it."""
+    """Return a value with its type, in YAML's terms."""
     match value:
         case None:
             return "nothing"
@@ -129,13 +129,13 @@ def described(value: Any) -> str:
 
 
 _WIDTH: Final = 110  # characters of a line that are shown
-_BEFORE: Final = 60  # of these, before the place, where the line is longer
+_BEFORE: Final = 60  # the part of these before the place, if the line is longer
 _SECRET: Final = re.compile(r"pass|token|seed|secret|nkey|jwt|creds|credential|auth|-----|://[^/\s]*@", re.IGNORECASE)
-_ABOVE: Final = 3  # lines above in which the key of a text of several lines may stand
+_ABOVE: Final = 3  # lines above that may have the key of a multi-line string
 
 
 def quoted(text: str, mark: Mark) -> str:
-    """Two lines, the one at `mark` and the mark below it; empty if there is nothing to show, or it may be a secret.
+    """Return the line at `mark` and a line that points to it; empty if there is nothing to show, or it may be a secret.
 
     Args:
         text: the whole file.

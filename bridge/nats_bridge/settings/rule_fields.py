@@ -1,4 +1,4 @@
-"""Fields of rules that can be written in several ways: where a rule begins, and what it does with rejected messages."""
+"""Fields of rules that can be written in several ways: the start of a rule, and the policy for rejected messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_SEQUENCE: Final = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a rule begins when it has no position yet.
+    """The start of a rule without a position.
 
     Attributes:
         policy: `new` (messages stored from now on), `first` (the oldest that exists), `sequence` or `time`.
@@ -34,10 +34,10 @@ class Start:
 
     @classmethod
     def parse(cls, value: Any) -> Start:
-        """Read the configuration's value; a `Start` passes.
+        """Read the configuration's value. A `Start` is returned as it is.
 
         Raises:
-            PydanticCustomError: the value is none of the forms.
+            PydanticCustomError: the value has none of the forms.
         """
         match value:
             case Start():
@@ -68,7 +68,7 @@ def _time(value: Any) -> str:
     if not isinstance(value, str) or not _RFC3339.fullmatch(value):
         raise wrong
     try:
-        # fromisoformat checks the calendar; it takes six digits of a second, the server nine.
+        # fromisoformat checks the calendar, but accepts only six digits of a second, where the server has nine.
         datetime.fromisoformat(re.sub(r"\.\d+", "", value))
     except ValueError:
         raise wrong from None
@@ -124,17 +124,17 @@ class OnRejected:
     """Stop the rule, or skip the message.
 
     Attributes:
-        skip: where skipped messages are published; None to stop.
+        skip: the subject for skipped messages; None to stop.
     """
 
     skip: str | None = None
 
     @classmethod
     def parse(cls, value: Any) -> OnRejected:
-        """Read the configuration's value; an `OnRejected` passes.
+        """Read the configuration's value. An `OnRejected` is returned as it is.
 
         Raises:
-            PydanticCustomError: the value is none of the forms.
+            PydanticCustomError: the value has none of the forms.
         """
         match value:
             case OnRejected():

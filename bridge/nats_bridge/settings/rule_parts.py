@@ -1,4 +1,4 @@
-"""Parts of rules: the server's own objects under their native names, and what a source has in addition."""
+"""Parts of rules: the server's own objects under their native names, and the bridge's additions to a source."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RepublishObject(Part):
     headers_only: StrictBool = Field(default=False, description="send no bodies, only Nats-Msg-Size")
 
     def native(self) -> dict[str, Any]:
-        """The object as the server writes it, for a stream's configuration or for the engine."""
+        """Return the object as the server writes it, for a stream's configuration or for the engine."""
         return {"src": self.src, "dest": self.dest, "headers_only": self.headers_only}
 
 
@@ -52,7 +52,7 @@ class HeaderEquals(Part):
 
     @property
     def condition(self) -> HeaderCondition:
-        """The same for the engine."""
+        """The condition in the engine's form."""
         return HeaderCondition(self.header.encode(), self.equals.strip(" \t").encode())
 
 
@@ -63,7 +63,7 @@ class SubjectTransform(Part):
     dest: str = Field(default="", description="the new subject, with $1 or {{functions}}; empty keeps the subject")
 
     def native(self) -> dict[str, Any]:
-        """The object as the server writes it."""
+        """Return the object as the server writes it."""
         return {"src": self.src, "dest": self.dest}
 
 
@@ -76,7 +76,7 @@ class External(Part):
     deliver: str = Field(default="", description="prefix of the subjects that it delivers to")
 
     def native(self) -> dict[str, Any]:
-        """The object as the server writes it."""
+        """Return the object as the server writes it."""
         return {"api": self.api, "deliver": self.deliver} if self.deliver else {"api": self.api}
 
 
@@ -119,7 +119,7 @@ class Source(Part):
     connection: str = Field(default="default", alias="from", description="connection that holds the stream")
 
     def native(self) -> dict[str, Any]:
-        """The object as the server writes it, for a stream's configuration or for the engine."""
+        """Return the object as the server writes it, for a stream's configuration or for the engine."""
         entry: dict[str, Any] = {"name": self.name}
         if self.opt_start_seq is not None:
             entry["opt_start_seq"] = self.opt_start_seq
@@ -155,7 +155,7 @@ class KvSource(Part):
     connection: str = Field(default="default", alias="from", description="connection that holds the bucket")
 
     def entry(self, bucket: str) -> Source:
-        """The same as an entry of the `sources` of another bucket's stream."""
+        """Return the bucket as an entry of the `sources` of another bucket's stream."""
         keys = self.key_transforms or (SubjectTransform(src=">", dest=">"),)
         return Source.model_validate(
             {

@@ -1,4 +1,4 @@
-"""Tests of rules: a message, and what a rule must make of it. `nats-bridge check` runs them, a sidecar ignores them."""
+"""Tests of rules: a message and the expected result. `nats-bridge check` runs them; a sidecar ignores them."""
 
 from __future__ import annotations
 

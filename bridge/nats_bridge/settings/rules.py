@@ -1,4 +1,4 @@
-"""Rules of any kind: what all have in common. The kinds' packages have their models.
+"""The base of all rules. Each kind's package has its model.
 
 Each carries the server's own object under its native name.
 """
@@ -29,9 +29,9 @@ DIALECT: Final = "server version whose behaviour is reproduced, instead of the c
 
 
 class Rule(Part):
-    """A rule of any kind; a subclass per kind has its fields."""
+    """A rule of any kind; each kind has a subclass with its fields."""
 
-    if TYPE_CHECKING:  # fields, each where it stands among those of its kind
+    if TYPE_CHECKING:  # fields, whose order each kind decides
 
         @property
         def name(self) -> str:
@@ -65,7 +65,7 @@ class Rule(Part):
 
     @property
     def entries(self) -> tuple[Source, ...]:
-        """The streams that the rule copies, as entries of `sources`; none if it copies nothing."""
+        """The streams that the rule copies, as entries of `sources`; empty if it copies nothing."""
         return ()
 
 
@@ -81,7 +81,7 @@ class OneStreamRule(Rule):
 
         @property
         def source_connection(self) -> str:
-            """The connection that holds it."""
+            """The connection of the stream."""
             ...
 
     @property
@@ -101,7 +101,7 @@ class OneStreamRule(Rule):
 
 
 class _ByKind:
-    """Metadata of `Rule`: the model that validates one is that of its `kind`."""
+    """Metadata of `Rule` that selects the model by `kind` for validation."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         models: Any = reduce(or_, rule_models().values())

@@ -9,14 +9,14 @@ from nats_bridge.settings.models import Settings
 from nats_transforms.tested_versions import NEWEST_PATCHES
 
 SCHEMA_ID: Final = "urn:nats-bridge:configuration"
-"""Names the schema; it is no address, the schema comes with the program."""
+"""The name of the schema. It is not an address: the schema is part of the program."""
 
 _PYDANTICS_OWN: Final = ("title", "discriminator", "format")
-"""Keywords that only repeat names, or that the draft does not know and strict tools complain about."""
+"""Keywords that only repeat names, or that are not in the draft and make strict tools complain."""
 
 
 def configuration_schema() -> dict[str, Any]:
-    """The schema of the YAML file (draft 2020-12)."""
+    """Return the schema of the YAML file (draft 2020-12)."""
     schema = Settings.model_json_schema(by_alias=True, mode="validation")
     schema["required"] = ["rules"]
     _cleaned(schema)
@@ -39,12 +39,12 @@ def configuration_schema() -> dict[str, Any]:
 
 
 def _dialect(schema: dict[str, Any]) -> None:
-    """Completion gives the known lines; a full version is fine as well."""
+    """Completion suggests the known lines; a full version is valid as well."""
     schema["examples"] = ["native", *(f"{major}.{minor}" for major, minor in NEWEST_PATCHES)]
 
 
 def _cleaned(schema: Any) -> None:
-    """Drop what pydantic adds and no editor needs."""
+    """Remove keywords that pydantic adds and no editor needs."""
     if isinstance(schema, list):
         for member in schema:
             _cleaned(member)
@@ -57,5 +57,5 @@ def _cleaned(schema: Any) -> None:
 
 
 def _is_keyword(key: str, schema: dict[str, Any]) -> bool:
-    """Whether a key is a keyword here, and not the name of a property such as `log.format`."""
+    """Return whether a key is a keyword here, and not the name of a property such as `log.format`."""
     return isinstance(schema[key], str) or key == "discriminator"

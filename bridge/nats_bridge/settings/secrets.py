@@ -15,8 +15,8 @@ class FieldError(Exception):
     """A field of a connection cannot be used.
 
     Attributes:
-        field: its name, with dots for what is inside `tls`.
-        reason: the value, and what would be right.
+        field: the name, with a dot for members of `tls`.
+        reason: the value, and a correct alternative.
     """
 
     def __init__(self, field: str, reason: str) -> None:
@@ -26,7 +26,7 @@ class FieldError(Exception):
 
 
 class Held:
-    """A secret that is kept in memory because a native context holds it as text."""
+    """A secret that is kept in memory because a native context contains it as text."""
 
     __slots__ = ("_value",)
 
@@ -34,7 +34,7 @@ class Held:
         self._value = value
 
     def __call__(self) -> str:
-        """The secret."""
+        """Return the secret."""
         return self._value
 
     def __repr__(self) -> str:
@@ -42,18 +42,18 @@ class Held:
 
 
 class _RenewedFile(Generic[_Content]):
-    """A file that is read again for every connect, so that a rotated one is used after a reconnect.
+    """A file that is read again for every connect, so a rotated secret is used after a reconnect.
 
-    While the file is being replaced, what it held last counts.
+    While the file is being replaced, its previous content is used.
 
     Args:
         field: the field that names the file, for messages.
         path: the file.
-        read: what is wanted of its content; nothing if that is not in it.
-        wrong: what is said then.
+        read: extracts the wanted part of the content; returns nothing if it is missing.
+        wrong: the error text in that case.
 
     Raises:
-        FieldError: the file cannot be read, or does not hold what is wanted.
+        FieldError: the file cannot be read, or does not contain the wanted part.
     """
 
     __slots__ = ("_last", "_path", "_read")
@@ -76,7 +76,7 @@ class _RenewedFile(Generic[_Content]):
 
 
 class FromFile(_RenewedFile[str]):
-    """A secret in a file; a line end after it does not count."""
+    """A secret in a file, without a line end after it."""
 
     __slots__ = ()
 
@@ -84,7 +84,7 @@ class FromFile(_RenewedFile[str]):
         super().__init__(field, path, _text, "the file is empty")
 
     def __call__(self) -> str:
-        """The secret."""
+        """Return the secret."""
         return self._now()
 
 
@@ -94,14 +94,14 @@ class CredsFile(_RenewedFile[tuple[bytes, bytes]]):
     __slots__ = ()
 
     public_key = ""
-    """The key by which the server knows us, if it does not know us by a JWT."""
+    """The public key by which the server identifies the client; empty with a JWT."""
 
     def __init__(self, path: Path) -> None:
         wrong = "is no credentials file (needs a NATS USER JWT and a USER NKEY SEED part)"
         super().__init__("creds", path, _creds_in, wrong)
 
     def jwt(self) -> bytearray:
-        """The user's JWT."""
+        """Return the user's JWT."""
         return bytearray(self._now()[0])
 
     def __call__(self, nonce: str) -> bytes:
@@ -129,10 +129,10 @@ class SeedFile(_RenewedFile[bytes]):
 
 
 def check_readable(field: str, path: Path) -> bytes:
-    """The content of a file that `field` names.
+    """Return the content of a file that `field` names.
 
     Raises:
-        FieldError: it does not exist, is no file, may not be read, or is no text.
+        FieldError: the file does not exist, is not a file, may not be read, or is not text.
     """
     try:
         content = path.read_bytes()
@@ -163,7 +163,7 @@ def _seed_in(content: bytes) -> bytes | None:
 
 
 def _creds_in(content: bytes) -> tuple[bytes, bytes] | None:
-    """The user's JWT and seed in a credentials file, None if it does not hold both."""
+    """Return the user's JWT and seed in a credentials file; None unless it has both."""
     parts: dict[bytes, bytes] = {}
     lines = iter(content.splitlines())
     for line in lines:
@@ -175,14 +175,14 @@ def _creds_in(content: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _public_key(seed: bytes) -> str:
-    """The public key to a seed; empty if it is none."""
+    """Return the public key of a seed; empty if the seed is invalid."""
     import nkeys  # type: ignore[import-untyped]  # ships without types
 
     try:
         keys = nkeys.from_seed(bytearray(seed))
         public = str(keys.public_key.decode())
         keys.wipe()
-    except Exception:  # whatever nkeys raises for what is no seed: several classes, among them binascii's
+    except Exception:  # nkeys raises several classes for an invalid seed, including binascii's
         return ""
     return public
 

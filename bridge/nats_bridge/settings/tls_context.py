@@ -1,4 +1,4 @@
-"""TLS of a connection: whom it trusts, and as whom it comes; files are read again for every connect."""
+"""TLS of a connection: trusted authorities and the client certificate. The files are read again for every connect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nats_bridge.settings.secrets import FieldError, check_readable
 class RenewedContext(ssl.SSLContext):
     """A context that reads its files again before every handshake, so that rotated certificates are used.
 
-    While a file is being replaced, what it held last counts. Authorities that were trusted once stay trusted until the
+    While a file is being replaced, its previous content is used. Authorities once trusted stay trusted until the
     process ends.
     """
 
@@ -21,10 +21,10 @@ class RenewedContext(ssl.SSLContext):
 
     @classmethod
     def of(cls, tls: Tls, prefix: str) -> Self:
-        """A context as a connection wants it.
+        """Return a context as a connection wants it.
 
         Args:
-            tls: what the connection says.
+            tls: the settings of the connection.
             prefix: what to put in front of field names in messages.
 
         Raises:
@@ -41,7 +41,7 @@ class RenewedContext(ssl.SSLContext):
         return context
 
     def renew(self) -> None:
-        """Read the files again, where they can be used."""
+        """Read the files again, if they are usable."""
         try:
             self._load("")
         except FieldError:

@@ -21,7 +21,7 @@ class TelemetryExports:
     Attributes:
         metrics: whether metrics are.
         traces: whether traces are, if the configuration makes any.
-        remarks: what was asked for and is not there, in words.
+        remarks: sentences on requested exports that are not available.
     """
 
     metrics: bool
@@ -30,10 +30,10 @@ class TelemetryExports:
 
 
 def wanted(environment: Mapping[str, str]) -> TelemetryExports:
-    """Read what the environment asks to export.
+    """Read the wanted exports from the environment.
 
-    Signals are exported where an endpoint is set, for all of them or for the signal, or where their exporter is
-    `otlp`; not where it is `none`, and not at all where OTEL_SDK_DISABLED is true.
+    A signal is exported if an endpoint is set, for all signals or for this one, or if its exporter is `otlp`. It is not
+    exported if its exporter is `none`, or if OTEL_SDK_DISABLED is true.
     """
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return TelemetryExports(metrics=False, traces=False)

@@ -1,4 +1,4 @@
-"""Metrics as text for Prometheus: what `/metrics` answers."""
+"""Renders metrics as text for Prometheus, the answer of `/metrics`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _READ_AT_ONCE, _VALUES_AT_ONCE, _HISTOGRAMS_AT_ONCE = 500, 500, 25
 
 
 class Exposition:
-    """Renders a sidecar's metrics, and those of its process. Called in a thread of its own.
+    """Renders the metrics of a sidecar and its process. Called in a separate thread.
 
-    A few hundred rules have tens of thousands of samples. They are rendered some at a time, with pauses in which the
-    event loop runs, and without keeping their objects: the garbage collector would look through all of them at once.
+    A few hundred rules have tens of thousands of samples. They are rendered in portions, with pauses in which the event
+    loop runs, and without keeping their objects, because the garbage collector would scan all of them at once.
 
     Args:
         readings: asks the sidecar for every value.
@@ -83,7 +83,7 @@ class _Piece(Collector):
 
 
 def _samples_at(piece: bytes) -> int:
-    """The position of the first sample, after the lines about the metric."""
+    """Return the position of the first sample, after the lines about the metric."""
     start = 0
     while piece.startswith(b"#", start):
         start = piece.index(b"\n", start) + 1

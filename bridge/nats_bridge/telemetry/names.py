@@ -1,8 +1,8 @@
 """The names of metrics, labels and span attributes, the only place that defines them.
 
 A metric has two names: one for Prometheus, by its customs (`nats_bridge_`, base units, `_total`), and one for
-OpenTelemetry, that of the semantic conventions for messaging where they have one, and under `messaging.nats.` where
-they do not (they know nothing of NATS yet). No label or attribute of a metric ever holds a subject.
+OpenTelemetry. The latter follows the semantic conventions for messaging if they define one, and otherwise begins with
+`messaging.nats.`, because the conventions do not cover NATS yet. Labels and attributes never contain a subject.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Metric:
     Attributes:
         prometheus: its name, without the `_total` of counters.
         otel: its name in OpenTelemetry.
-        kind: what it is.
+        kind: the type of the metric.
         unit: as OpenTelemetry writes units.
         help: its meaning, one sentence.
-        labels: their names; `ATTRIBUTES` has those of OpenTelemetry.
+        labels: the label names; `ATTRIBUTES` has those of OpenTelemetry.
     """
 
     prometheus: str
@@ -73,12 +73,12 @@ class Metric:
 
     @property
     def operation(self) -> tuple[str, str] | None:
-        """The conventions' name and type of the counted operation; None for our own metrics."""
+        """The conventions' name and type of the counted operation; None for other metrics."""
         return _CONVENTIONAL.get(self.otel)
 
     @property
     def sample_name(self) -> str:
-        """The name in queries; a histogram adds `_bucket`, `_sum` and `_count`."""
+        """The name in queries. A histogram adds `_bucket`, `_sum` and `_count`."""
         return f"{self.prometheus}_total" if self.kind == "counter" else self.prometheus
 
 

@@ -18,7 +18,7 @@ _log = structlog.get_logger("bridge.telemetry")
 
 
 def resource_of(sidecar: str, version: str) -> Resource:
-    """The resource of a sidecar; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
+    """Return the resource of a sidecar. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
 
     Args:
         sidecar: its name in the configuration.
@@ -34,9 +34,9 @@ def resource_of(sidecar: str, version: str) -> Resource:
 
 
 def collector_session() -> requests.Session | None:
-    """A session for an exporter; None where the environment names a credential provider, which makes its own.
+    """Return a session for an exporter; None if the environment names a credential provider, which makes its own.
 
-    A collector on this machine is never asked through a proxy of the environment.
+    A collector on this machine is never reached through a proxy of the environment.
     """
     for name in os.environ:
         if name.startswith("OTEL_PYTHON_EXPORTER_OTLP_HTTP_") and name.endswith("CREDENTIAL_PROVIDER"):
@@ -45,7 +45,7 @@ def collector_session() -> requests.Session | None:
 
 
 class _PastProxies(requests.Session):
-    # The default endpoint is on this machine, and a proxy reaches its own machine there, not ours.
+    # The default endpoint is on this machine, and a proxy would connect to itself instead.
     def merge_environment_settings(self, url: str, *more: Any, **named: Any) -> Any:
         settings = super().merge_environment_settings(url, *more, **named)
         host = (urlsplit(url).hostname or "").rstrip(".")

@@ -1,7 +1,7 @@
 """Metrics by OTLP: OpenTelemetry's instruments, which read the sidecar whenever they are collected.
 
-Rules count latencies in buckets themselves, which costs less than an instrument's `record` per batch; the exporter
-adds them to the instruments' values. Imported only where OTLP is configured.
+Rules count latencies in buckets themselves, which costs less than calling an instrument's `record` for each batch. The
+exporter adds them to the instruments' values. Imported only if OTLP is configured.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _SCOPE = "nats-bridge"
 
 
 def export_metrics(readings: Callable[[], list[Reading]], resource: Resource) -> MeterProvider:
-    """Start exporting, every OTEL_METRIC_EXPORT_INTERVAL; the provider's `shutdown` ends it.
+    """Start exporting, every OTEL_METRIC_EXPORT_INTERVAL. The provider's `shutdown` ends it.
 
     Args:
-        readings: reads the sidecar; called in the exporter's thread.
+        readings: reads the sidecar's metrics; called in the exporter's thread.
         resource: the exporting process.
     """
     reader = PeriodicExportingMetricReader(_Exporter(readings))
@@ -78,7 +78,7 @@ def _attributes(metric: Metric, labels: tuple[str, ...]) -> dict[str, str]:
 
 
 class _Exporter(OTLPMetricExporter):
-    """Adds the latencies; logs failed exports."""
+    """Adds the latencies, and logs failed exports."""
 
     def __init__(self, readings: Callable[[], list[Reading]]) -> None:
         super().__init__(session=collector_session())
@@ -95,7 +95,7 @@ class _Exporter(OTLPMetricExporter):
 
 
 def _with_latencies(data: MetricsData, found: Sequence[Reading]) -> MetricsData:
-    """The data with the latencies in it, in the scope of the other metrics."""
+    """Return the data with the latencies in it, in the scope of the other metrics."""
     points: dict[Metric, list[HistogramDataPoint]] = {}
     now_ns = time.time_ns()
     started_at = next(value for metric, _, value in found if metric is START_TIME)

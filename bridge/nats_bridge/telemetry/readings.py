@@ -1,4 +1,4 @@
-"""Reads the metrics of a sidecar: the one place that knows where each value comes from.
+"""Reads the metrics of a sidecar. Only this module knows the source of each value.
 
 Nothing is kept here: values are read when they are collected.
 """
@@ -29,7 +29,7 @@ Reading: TypeAlias = tuple[Metric, tuple[str, ...], float | Latencies]
 
 
 def readings(sidecar: Sidecar) -> Iterator[Reading]:
-    """Every metric that has a value; may be called in another thread than the sidecar's."""
+    """Yield every metric that has a value. May be called in another thread than the sidecar's."""
     supervisors = tuple(sidecar.supervisors)
     yield (
         names.READY,

@@ -1,4 +1,4 @@
-"""Telemetry of a running sidecar: samples for the history, every metric, OTLP where the environment asks."""
+"""Telemetry of a running sidecar: samples for the history, all metrics, and OTLP if the environment requests it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class TelemetryService:
 
     Args:
         settings: the configuration.
-        sidecar: what is reported.
+        sidecar: the sidecar to report on.
 
     Attributes:
-        last_export: exports what is left at the end, if there is an exporter.
+        last_export: the thread that exports the rest at the end, if there is an exporter.
     """
 
     def __init__(self, settings: Settings, sidecar: Sidecar) -> None:
@@ -50,7 +50,7 @@ class TelemetryService:
         self.last_export: Thread | None = None
 
     def start(self) -> None:
-        """Begin; before any rule does, so that the first one finds its tracing."""
+        """Begin, before any rule starts, so that the first one has its tracing."""
         for remark in self._wanted.remarks:
             _log.warning("telemetry.not_exported", reason=remark)
         trace = self._settings.telemetry.trace
@@ -66,7 +66,7 @@ class TelemetryService:
         self._sampling = asyncio.create_task(self._sample())
 
     async def stop(self) -> None:
-        """Export what is left, for a few seconds at most."""
+        """Export the rest, for a few seconds at most."""
         await end_tasks(self._sampling)
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -74,12 +74,12 @@ class TelemetryService:
         def shut_down() -> None:
             for shutdown in self._shutdowns:
                 shutdown()
-            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any longer
                 loop.call_soon_threadsafe(ended.set)
 
         if not self._shutdowns:
             return
-        # A thread that the process's end does not wait for, whatever the result of the export.
+        # A daemon thread, so the end of the process does not wait for the export.
         self.last_export = Thread(target=shut_down, daemon=True)
         self.last_export.start()
         if not await happens(ended, within=CLOSING):
@@ -87,7 +87,7 @@ class TelemetryService:
         self._shutdowns = []
 
     def tracing_of(self, rule: Rule) -> RuleTracing | None:
-        """The maker of the rule's spans; None for no spans."""
+        """Return the tracing of a rule; None without spans."""
         mode = self._settings.telemetry.trace
         if self._spans is None or mode == "passthrough":
             return None
@@ -113,7 +113,7 @@ class TelemetryService:
         _log.info("telemetry.exports", metrics=self._wanted.metrics, traces=traces)
 
     def readings(self) -> list[Reading]:
-        """Every metric that has a value at this moment."""
+        """Return every metric that has a value at this moment."""
         return list(readings(self._sidecar))
 
     async def _sample(self) -> None:

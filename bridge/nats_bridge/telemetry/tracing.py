@@ -1,12 +1,12 @@
 """Traces: spans of a rule's work, in the publishers' traces.
 
-The publisher's `traceparent` stays in the message as it is; tracing never changes a message.
+The publisher's `traceparent` stays in the message unchanged; tracing never changes a message.
 
 * `link`: a span per batch that holds messages of sampled traces, with links to them, as many as a span may have.
 * `continue`: a span per message of a sampled trace, in that trace, below the producer's span.
 
-A span lasts from taking a batch until it is written (or waits in a full socket no longer). Where the configuration says
-`passthrough`, nothing of this is loaded.
+A span lasts from receiving a batch until it is written (and no longer waits in a full socket). With `passthrough`, this
+module is not imported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from nats_bridge.telemetry.otlp import FailedExports, collector_session
 
 TraceMode: TypeAlias = Literal["link", "continue"]
 
-_MOST_LINKS = 128  # what a span holds by default (OTEL_SPAN_LINK_COUNT_LIMIT)
+_MOST_LINKS = 128  # the default number of links in a span (OTEL_SPAN_LINK_COUNT_LIMIT)
 _PARENT = re.compile(
     rb"\n(?i:traceparent):[ \t]*([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-([0-9a-f]{2})(?:-[^\r\n]*)?)[ \t]*\r"
 )
@@ -49,7 +49,7 @@ _W3C = TraceContextTextMapPropagator()
 
 
 def start_tracing(resource: Resource) -> TracerProvider:
-    """Begin to export spans, as the standard variables say (sampler included); ends with `shutdown`."""
+    """Begin to export spans as the standard variables specify (including the sampler), until `shutdown`."""
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(_Exporter()))
     return provider
@@ -76,8 +76,8 @@ class RuleTracing:
         tracer: makes spans.
         mode: which ones.
         rule: the rule's name.
-        operation: what it does, such as `republish`.
-        destination: the stream or pattern that it acts on; no subject of a message.
+        operation: the name of the operation, such as `republish`.
+        destination: the stream or pattern that it acts on, never a message's subject.
     """
 
     def __init__(self, tracer: Tracer, mode: TraceMode, rule: str, operation: str, destination: str) -> None:
@@ -95,7 +95,7 @@ class RuleTracing:
     def around(
         self, batch: Sequence[Delivered], handle: Callable[[], Awaitable[None] | None]
     ) -> Awaitable[None] | None:
-        """Handle a batch within its spans; returns what `handle` does."""
+        """Handle a batch within its spans. Return the result of `handle`."""
         spans = self.begin(batch)
         if not spans:
             return handle()
@@ -106,7 +106,7 @@ class RuleTracing:
         return None
 
     def begin(self, batch: Sequence[Delivered]) -> list[Span]:
-        """The spans that a batch asks for, begun; `end` them."""
+        """Begin the spans of a batch, and return them for `end`."""
         return self._linked(batch) if self._mode == "link" else self._continued(batch)
 
     def _linked(self, batch: Sequence[Delivered]) -> list[Span]:
@@ -152,7 +152,7 @@ async def _finish(waiting: Awaitable[None], spans: Sequence[Span]) -> None:
 
 
 def _context_of(found: re.Match[bytes], block: bytes) -> SpanContext | None:
-    """The producer's context in a raw header block, by W3C's rules; None if what was found is not valid."""
+    """Return the producer's context in a raw header block, by W3C's rules; None if it is invalid."""
     carrier = {"traceparent": found[1].decode("ascii", "replace")}
     if (state := _STATE.search(block)) is not None:
         carrier["tracestate"] = state[1].decode("ascii", "replace")
@@ -164,7 +164,7 @@ def _sampled(batch: Sequence[Delivered]) -> Iterator[tuple[SpanContext, Delivere
     search = _PARENT.search
     for message in batch:
         block = message[2]
-        # Most messages are of no sampled trace; for these nothing more than this is done.
+        # Most messages belong to no sampled trace, and need no further work.
         if not block or (found := search(block)) is None or not int(found[2], 16) & _SAMPLED:
             continue
         context = _context_of(found, block)

@@ -1,5 +1,5 @@
 """The catalogue: cases as data, by clause.
 
-``case`` says what a case is, ``reading`` makes cases of the YAML files in this folder's subfolders, ``document`` is
-their schema.
+`case` defines a case, `reading` reads cases from the YAML files in this folder's subfolders, and `document` is their
+schema.
 """

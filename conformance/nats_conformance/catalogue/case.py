@@ -1,10 +1,10 @@
 """A conformance case: set-up, steps, and the expectation per version.
 
-Theory of operation: a case is data, read from YAML by ``reading``. Its ``streams`` are created as a set-up, its
-``steps`` are carried out one after the other, and what can be seen of them is an `Observation` (see
-``nats_conformance.observation``). What must be seen is an `Expectation`; where a range of versions is known to show
-something else, a `Difference` says what, and why. A case whose steps are more than data can say names a
-``scenario`` instead: a function of ``nats_conformance.scenarios`` that answers with facts.
+Theory of operation. A case is data, read from YAML by `reading`. Its `streams` are created first, and its `steps` run
+one after the other. The visible result is an `Observation` (see `nats_conformance.observation`), which is compared with
+an `Expectation`. If a range of versions is known to behave differently, a `Difference` contains their result and the
+reason. A case whose steps cannot be expressed as data names a `scenario` instead: a function of
+`nats_conformance.scenarios` that returns facts.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from nats_transforms.dialect import Feature
 from nats_transforms.tested_versions import Version
 
 Json: TypeAlias = Any
-"""A value as ``json.loads`` gives it."""
+"""A value as `json.loads` returns it."""
 
 
 def raw_of(text: Json) -> bytes:
-    """The bytes of a text in a configuration, which may be no UTF-8; none of anything else."""
+    """Return the bytes of a string in a configuration, which may not be UTF-8; empty for other values."""
     return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else b""
 
 
 def text_of(raw: bytes) -> str:
-    """The text for a configuration."""
+    """Return the text for a configuration."""
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -36,11 +36,11 @@ class Level(StrEnum):
     """How binding a case is."""
 
     MUST = "must"
-    """The clause says so."""
+    """The clause requires it."""
     SHOULD = "should"
     """The clause recommends it, or it follows from it."""
     OBSERVED = "observed"
-    """No clause says it; servers do it, and users depend on it."""
+    """No clause requires it, but servers do it and users depend on it."""
 
 
 class TransformPlace(StrEnum):
@@ -54,7 +54,7 @@ class TransformPlace(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message as it is published: raw bytes; an empty header block means that it has none."""
+    """A message to publish, as raw bytes. An empty header block means no headers."""
 
     subject: bytes
     header_block: bytes = b""
@@ -92,7 +92,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """STREAM.PURGE; ``request`` holds ``filter``, ``seq`` or ``keep``."""
+    """STREAM.PURGE; `request` contains `filter`, `seq` or `keep`."""
 
     stream: str
     request: Mapping[str, Json]
@@ -107,7 +107,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Wait until a copying stream holds so many messages; see `Expectation.settled` for versions that differ."""
+    """Wait until a copying stream has this many messages; see `Expectation.settled` for versions that differ."""
 
     stream: str
     messages: int
@@ -118,7 +118,7 @@ Step: TypeAlias = Create | Update | Publish | Delete | Purge | Drop | Settle
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRefusal:
-    """A server's error answer. A member that is None is not compared."""
+    """The expected error of a server. Members that are None are not compared."""
 
     code: int | None = None
     err_code: int | None = None
@@ -127,10 +127,10 @@ class ExpectedRefusal:
 
 @dataclass(frozen=True, slots=True)
 class MessagePattern:
-    """A message as it must be seen; a member that is None is not compared.
+    """An expected message. Members that are None are not compared.
 
-    The bytes may hold placeholders: ``<time>`` (RFC 3339 as the server writes it, and equal to the stored time
-    where that was observed), ``<identity>`` (of a source stream), ``<int A..B>``.
+    The bytes may contain placeholders: `<time>` (RFC 3339 as the server writes it, equal to the stored time if that was
+    observed), `<identity>` (of a source stream), `<int A..B>`.
     """
 
     subject: bytes
@@ -141,16 +141,16 @@ class MessagePattern:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The expected observation; a member that is None is not compared.
+    """The expected observation. Members that are None are not compared.
 
     Attributes:
-        refusal: the last create or update is refused like this; None: every one is accepted.
-        config: members of the last answer's configuration; None as a value: the member is absent.
-        received: what subscribers of ``listen`` get, in this order.
-        stored: what streams hold at the end, in this order.
+        refusal: the error of the last create or update; None if all are accepted.
+        config: members of the last answer's configuration; a value of None means that the member is absent.
+        received: the messages that subscribers of `listen` receive, in this order.
+        stored: the messages in streams at the end, in this order.
         any_order: streams whose order is not determined (several sources): compared as sets.
-        acks: the stream's answers to the publishes, compared in the members that are given; None: no stream answers.
-        facts: what a scenario answers with.
+        acks: the stream's answers to the publications, compared in the given members; None if no stream answers.
+        facts: the result of a scenario.
     """
 
     refusal: ExpectedRefusal | None = None
@@ -164,7 +164,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a range of versions shows instead, and why."""
+    """The result of a range of versions that differs, and the reason."""
 
     range: Feature
     reason: str
@@ -175,7 +175,7 @@ class Difference:
 class TransformCase:
     """The short form of a case: one transform, some subjects.
 
-    What a library that knows transforms alone is asked; servers get the streams and steps made from it.
+    The question for a library of transforms; servers run the streams and steps generated from it.
     """
 
     source: bytes
@@ -191,7 +191,7 @@ class TransformCase:
 
 
 def copied_entries(config: Mapping[str, Json]) -> list[Json]:
-    """What a stream copies, as its configuration has it; a case may have anything there."""
+    """Return the entries that a stream copies from; a case may contain any value there."""
     entries = config.get("sources") or [config.get("mirror")]
     return entries if isinstance(entries, list) else []
 
@@ -201,11 +201,11 @@ class Case:
     """One conformance case.
 
     Attributes:
-        id: stable, by clause, such as ``adr28/headers/order/1``.
-        clause: document and section, such as ``ADR-28, RePublish Headers``.
-        range: the versions that the case is about; others are not asked.
-        needs: what a subject of test must offer; see ``nats_conformance.implementations``.
-        harms: versions whose server process ends, or never comes to rest: only a server of our own may be asked.
+        id: a stable id, by clause, such as `adr28/headers/order/1`.
+        clause: document and section, such as `ADR-28, RePublish Headers`.
+        range: the versions that the case applies to; others skip it.
+        needs: the required features of a test subject; see `nats_conformance.implementations`.
+        harms: versions whose server process crashes or hangs, so the case only runs on servers that the suite starts.
         listen: subjects whose messages are collected.
         kd: known divergences of the bridge that this case shows, by id.
     """
@@ -236,23 +236,23 @@ class Case:
 
     @property
     def entries(self) -> tuple[Mapping[str, Json], ...]:
-        """What streams of the case copy: the elements of all `sources`, and every `mirror`."""
+        """The entries that streams of the case copy from: the elements of all `sources`, and every `mirror`."""
         found = [entry for config in self.configs for entry in copied_entries(config)]
         return tuple(entry for entry in found if isinstance(entry, Mapping))
 
     def applies(self, version: Version) -> bool:
-        """Whether the case is about this version."""
+        """Return whether the case is about this version."""
         return self.range.holds(version)
 
     def difference(self, version: Version) -> Difference | None:
-        """The known difference that this version shows, if any."""
+        """Return the known difference that this version shows, if any."""
         return next((each for each in self.differences if each.range.holds(version)), None)
 
     def expected(self, version: Version) -> Expectation:
-        """What must be seen of this version, known differences included."""
+        """Return the expectation for this version, including known differences."""
         difference = self.difference(version)
         return self.expectation if difference is None else difference.expectation
 
     def harms_server(self, version: Version) -> bool:
-        """Whether the case may only be played on a private server of this version."""
+        """Return whether the case may only be played on a private server of this version."""
         return self.harms is not None and self.harms.holds(version)

@@ -1,7 +1,7 @@
 """The shape of a case file, and its JSON schema.
 
-Everything that a person writes is read through these models, which refuse unknown keys; ``reading`` turns them into
-cases. Texts stand for their UTF-8 bytes; ``{hex: 666f6f}`` stands for bytes that are none.
+All hand-written files are read through these models, which refuse unknown keys; `reading` turns them into cases.
+Strings stand for their UTF-8 bytes; `{hex: 666f6f}` stands for other bytes.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class CaseFile(_Strict):
 
 
 def fields_at(path: Iterable[str | int]) -> tuple[str, ...]:
-    """The keys that a mapping at this place of a case file may have; none where it may have any."""
+    """Return the valid keys of a mapping at this place of a case file; empty if it may have any."""
     model: type[BaseModel] | None = CaseFile
     for part in path:
         if model is not None and part in model.model_fields:
@@ -212,6 +212,6 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of a case file."""
+    """Return the JSON schema of a case file."""
     made = CaseFile.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "nats-conformance cases", **made}

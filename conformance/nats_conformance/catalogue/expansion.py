@@ -21,7 +21,7 @@ _SOURCE, _TARGET = "O", "S"
 
 
 def expanded_streams(transform: TransformCase) -> tuple[Mapping[str, Any], ...]:
-    """The streams that exist before: the source, where the transform is one of a source or a mirror."""
+    """Return the streams that exist before: the source, if the transform belongs to a source or a mirror."""
     if transform.place in (TransformPlace.SOURCE, TransformPlace.MIRROR):
         return ({"name": _SOURCE, "subjects": _covering(transform.subjects), "storage": "memory"},)
     return ()
@@ -49,7 +49,7 @@ def expanded_steps(transform: TransformCase) -> tuple[Step, ...]:
 
 
 def expanded_expectation(transform: TransformCase, results: Mapping[bytes, bytes | None]) -> Expectation:
-    """What must be seen: messages under the results, in the order of the subjects.
+    """Return the expected messages, with the results as subjects, in the order of the subjects.
 
     Raises:
         KeyError: a subject has no result.

@@ -1,4 +1,4 @@
-"""The cases as data of their own, for suites and programs that are not this one: with schema, version and licence."""
+"""Exports the cases as a separate data set for other suites and programs, with schema, version and licence."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from typing import Any
 from nats_conformance.catalogue.reading import CATALOGUE, checksum, read_catalogue
 
 ABOUT = "catalogue.json"
-"""The file that says what the cases are: name, version, licence and schema; exported, their checksum and number too."""
+"""The file that describes the cases: name, version, licence and schema. An export also has their checksum and
+number."""
 
 _LICENCE = "LICENSE"
 
 
 @cache
 def about() -> dict[str, Any]:
-    """Return what the catalogue says of itself."""
+    """Return the description of the catalogue."""
     found: dict[str, Any] = json.loads((CATALOGUE / ABOUT).read_text("utf-8"))
     return found
 
 
 def export(folder: Path) -> int:
-    """Write the cases into a folder that is empty or does not exist, which `--cases` can read.
+    """Write the cases into a folder that is empty or does not exist, for use with `--cases`.
 
     Args:
-        folder: where to.
+        folder: the folder to write.
 
     Returns:
-        How many cases there are.
+        The number of cases.
 
     Raises:
-        OSError: the folder holds something, or cannot be written.
+        OSError: the folder is not empty, or cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):

@@ -22,7 +22,7 @@ _FLOAT: Final = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][
 
 
 class PlacedYamlError(Exception):
-    """The text cannot be used; ``line`` counts from 1, and 0 means the whole text."""
+    """The text cannot be used. `line` counts from 1; 0 means the whole text."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)
@@ -34,7 +34,7 @@ class PlacedYaml:
     """One YAML document.
 
     Attributes:
-        value: dicts, lists, texts, numbers, booleans and None; None for an empty document.
+        value: dicts, lists, strings, numbers, booleans and None; None for an empty document.
         key_lines: the line of each key of a mapping, from 1.
         value_lines: the line on which each value begins, from 1.
     """
@@ -44,11 +44,11 @@ class PlacedYaml:
     value_lines: dict[YamlPath, int] = field(default_factory=dict)
 
     def key_line(self, path: YamlPath) -> int:
-        """The line of the key at ``path``, or of the closest value around it; 0 if there is none."""
+        """Return the line of the key at `path`, or of the closest value around it; 0 if there is none."""
         return self.key_lines.get(path) or self.value_line(path)
 
     def value_line(self, path: YamlPath) -> int:
-        """The line of the value at ``path``, or of the closest value around it; 0 if there is none."""
+        """Return the line of the value at `path`, or of the closest value around it; 0 if there is none."""
         return next(
             (self.value_lines[path[:at]] for at in range(len(path), -1, -1) if path[:at] in self.value_lines), 0
         )
@@ -58,7 +58,7 @@ def read_yaml(text: str) -> PlacedYaml:
     """Read one YAML document.
 
     Raises:
-        PlacedYamlError: it is not one valid document, a key stands twice, or an alias refers to what holds it.
+        PlacedYamlError: it is not one valid document, a key is duplicated, or an alias refers to a value around it.
     """
     try:
         node = yaml.compose(text, Loader=_LOADER)

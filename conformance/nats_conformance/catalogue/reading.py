@@ -55,7 +55,7 @@ CATALOGUE = Path(__file__).parent
 
 @cache
 def read_catalogue(folder: Path = CATALOGUE) -> tuple[Case, ...]:
-    """Every case of every ``*.yaml`` below a folder, in the order of their ids' files.
+    """Return every case of every `*.yaml` below a folder, in the order of the files.
 
     Raises:
         CatalogueError: a file cannot be read, or two cases have the same id.
@@ -84,10 +84,10 @@ def checksum(folder: Path = CATALOGUE) -> str:
 
 
 def read_file(file: Path) -> tuple[Case, ...]:
-    """The cases of one file.
+    """Return the cases of one file.
 
     Raises:
-        CatalogueError: with file, line and field of everything that is wrong.
+        CatalogueError: the file is invalid; the message has file, line and field of every problem.
     """
     try:
         text = file.read_text("utf-8")
@@ -97,7 +97,7 @@ def read_file(file: Path) -> tuple[Case, ...]:
 
 
 def read_text(text: str, file: Path) -> tuple[Case, ...]:
-    """The cases of a text, as ``read_file``; ``file`` is what errors name."""
+    """Return the cases of a text, like `read_file`. `file` is the name in errors."""
     try:
         document = read_yaml(text)
     except PlacedYamlError as error:
@@ -134,7 +134,7 @@ _RIGHT = {
     "kd": "an id of a known divergence is such as kd/republish/order",
     "without": "the name of a header, such as Nats-Time-Stamp",
 }
-"""What a text should have been that does not fit its pattern, or is no text, by field."""
+"""The correct form, by field, for errors about a string that does not match its pattern or has another type."""
 
 
 def _problems(error: ValidationError, document: PlacedYaml, file: Path) -> Iterable[str]:
@@ -143,7 +143,7 @@ def _problems(error: ValidationError, document: PlacedYaml, file: Path) -> Itera
         found.setdefault(_path(each, document), each)
     for path, each in found.items():
         if any(other[: len(path)] == path for other in found if len(other) > len(path)):
-            continue  # of several forms, the one that was meant is the one that was understood furthest
+            continue  # of several forms, the intended one is the one that was parsed furthest
         line = document.key_line(path) if each["type"] == "extra_forbidden" else document.value_line(path)
         place = f"{file}:{line}" if line else f"{file}"
         value = each["input"]
@@ -152,7 +152,7 @@ def _problems(error: ValidationError, document: PlacedYaml, file: Path) -> Itera
 
 
 def _path(error: ErrorDetails, document: PlacedYaml) -> YamlPath:
-    """The place in the document: pydantic's location without members of unions and names of types."""
+    """Return the place in the document: pydantic's location without members of unions and names of types."""
     path: YamlPath = ()
     for part in error["loc"]:
         if (*path, part) in document.value_lines:
@@ -231,7 +231,7 @@ def _difference(
 
 
 def _without(expectation: Expectation, header: bytes) -> Expectation:
-    """The same expectation with blocks that lack every line of this header."""
+    """Return the expectation without any line of this header in its blocks."""
     line = re.compile(rb"(?<=\r\n)%b:[^\r]*\r\n" % header)
 
     def cut(messages: tuple[MessagePattern, ...]) -> tuple[MessagePattern, ...]:

@@ -13,10 +13,10 @@ _ORDER = (Level.MUST, Level.SHOULD, Level.OBSERVED)
 
 
 def select(cases: Sequence[Case], patterns: Sequence[str] = (), level: Level = Level.OBSERVED) -> tuple[Case, ...]:
-    """The cases of which an id pattern is true, at this level or a more binding one.
+    """Return the cases whose id matches a pattern, at this level or a more binding one.
 
-    A pattern is an id (``adr28/headers/order/1``), the beginning of some (``adr28/headers``), or has ``*`` in it
-    (``*/order/*``). No pattern means every case.
+    A pattern is an id (`adr28/headers/order/1`), the beginning of some (`adr28/headers`), or contains `*`
+    (`*/order/*`). No pattern means every case.
 
     Raises:
         CatalogueError: a pattern is true of no case.

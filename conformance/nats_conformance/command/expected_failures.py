@@ -1,7 +1,8 @@
-"""A file of cases that a tested server or library is known to fail, so that a run's exit code shows only what is new.
+"""Reads a file of cases that a tested server or library is known to fail, so that a run's exit code only shows new
+failures.
 
-One id a line; `#` begins a remark. A listed case that was played and no longer fails is a finding, too: the list must
-not outlive its reasons.
+It has one id in each line; `#` begins a remark. A listed case that ran and no longer fails is also a finding, so that
+the list does not outlive its reasons.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from nats_conformance.reports.judgement import Judged
 
 
 def read_expected_failures(file: Path) -> frozenset[str]:
-    """The ids in a file.
+    """Return the ids in a file.
 
     Raises:
         ConformanceError: it cannot be read, or a line is more than an id.
@@ -32,7 +33,7 @@ def read_expected_failures(file: Path) -> frozenset[str]:
 
 
 def surprises(result: Judged, expected: frozenset[str]) -> list[str]:
-    """The differences between the failures of a run and the expected ones, a line each."""
+    """Return the differences between the failures of a run and the expected ones, a line each."""
     failed = {case.id for case, _, _ in result.failures}
     played = {case.id for case, _, cell in result.every_cell() if cell.observation is not None}
     return [

@@ -1,4 +1,4 @@
-"""The commands of ``nats-conform``. The bridge has them as ``nats-bridge conform``."""
+"""The commands of `nats-conform`. The bridge has them as `nats-bridge conform`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EXIT_GOOD, _EXIT_NO, _EXIT_USAGE, _EXIT_UNREACHABLE = 0, 1, 2, 3
 
 
 class _Listed(click.ParamType[tuple[str, ...]]):
-    """``2.9.10,2.10`` as a tuple."""
+    """Splits `2.9.10,2.10` into a tuple."""
 
     name = "list"
 
@@ -54,7 +54,7 @@ class ConformGroup(click.Group):
     """A group in which options without a command mean `run`, and a file without a command means `stream`."""
 
     def with_command(self, words: list[str]) -> list[str]:
-        """Return the words of a command line, with the command that is meant."""
+        """Return the words of a command line with its implied command."""
         first = words[0] if words else "--help"
         if first in self.commands or first in ("-h", "--help", "--version"):
             return words
@@ -150,7 +150,7 @@ def run_cases(ctx: click.Context, /, **given: Any) -> int:
 
 
 def _is_given(ctx: click.Context, name: str) -> bool:
-    """Whether an option stands on the command line, and is not taken from the environment."""
+    """Return whether an option stands on the command line, and is not taken from the environment."""
     return ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
 
 

@@ -39,13 +39,13 @@ class RunPlan:
     """One run.
 
     Attributes:
-        versions: full versions or minor lines; empty with ``server``.
+        versions: full versions or minor lines; empty with `server`.
         server: the address of a running server, which is tested without harming it.
         kinds: of `KINDS`.
         libraries: commands that speak the library protocol.
-        bridge_dialect: whose behaviour the bridge is to show; ``native`` for its server's own.
+        bridge_dialect: the dialect that the bridge must follow; `native` for that of its server.
         patterns: ids of cases; empty for every case.
-        cases: a folder with case files of one's own, played as well.
+        cases: a folder with more case files to run.
     """
 
     versions: tuple[str, ...]
@@ -60,7 +60,7 @@ class RunPlan:
 
 
 def chosen_cases(plan: RunPlan) -> tuple[Case, ...]:
-    """The cases of a plan.
+    """Return the cases of a plan.
 
     Raises:
         CatalogueError: a case file is malformed, or nothing is selected.
@@ -79,9 +79,9 @@ def chosen_cases(plan: RunPlan) -> tuple[Case, ...]:
 
 
 def found_servers(versions: Sequence[str], report: Callable[[str], None]) -> Servers:
-    """The servers of these versions, fetched where they are not at hand; a minor line means its newest patch.
+    """Return the servers of these versions, fetched if necessary. A minor line means its newest patch.
 
-    What has a slash is the path of a binary. One that says the version of another one takes its place.
+    A version with a slash is the path of a binary. A binary that reports the version of an earlier one replaces it.
     """
     binaries: dict[str, Path] = {}
     missing: dict[str, str] = {}
@@ -90,7 +90,7 @@ def found_servers(versions: Sequence[str], report: Callable[[str], None]) -> Ser
             binary = Path(version).resolve() if "/" in version else fetch(version, report=report)
             found = version_of(binary)
             if numbers(found) < TESTED[-1].version:
-                dialect(found)  # refuses older lines that no case is about; newer ones have no dialect yet
+                dialect(found)  # refuses older lines, which no case is about; newer ones have no dialect yet
             binaries[found] = binary
         except (ServersError, UnknownDialectError) as error:
             missing[version] = str(error)
@@ -98,7 +98,7 @@ def found_servers(versions: Sequence[str], report: Callable[[str], None]) -> Ser
 
 
 def subjects_of(plan: RunPlan, servers: Servers, directory: Path) -> list[Subject]:
-    """The subjects of test, not open yet; natives first, then engines, bridges and libraries.
+    """Return the test subjects, not yet opened: natives first, then engines, bridges and libraries.
 
     Raises:
         ConformanceError: there would be none.

@@ -1,4 +1,4 @@
-"""The console entry ``nats-conform``: an error becomes a line or two and an exit code."""
+"""The console entry point `nats-conform`: turns errors into one or two lines and an exit code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         handler = signal.getsignal(signal.SIGINT)  # asyncio's, while it runs
         (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
 
-    # SIGTERM does what Ctrl-C does, so that servers end and files go away.
+    # SIGTERM acts like Ctrl-C, so that servers end and files are removed.
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         outcome = program.main(arguments, prog_name="nats-conform", standalone_mode=False)

@@ -1,4 +1,4 @@
-"""Shows a run's progress: one line that is rewritten on a terminal, a line per subject of test elsewhere."""
+"""Shows the progress of a run: one line that is rewritten on a terminal, otherwise a line for each test subject."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RunProgress:
         self._is_terminal = self._stream.isatty()
 
     def __call__(self, label: str, done: int, total: int) -> None:
-        """``done`` of ``total`` cases on the subject with this label."""
+        """Show that `done` of `total` cases ran on the subject with this label."""
         if self._is_terminal and (done % _STEP == 0 or done == total):
             end = "\n" if done == total else ""
             self._write(f"\r\x1b[K{label}: {done} of {total} cases{end}")
@@ -24,7 +24,7 @@ class RunProgress:
             self._write(f"{label}: {total} cases\n")
 
     def say(self, text: str) -> None:
-        """A line of its own."""
+        """Write a separate line."""
         self._write(f"\r\x1b[K{text}\n" if self._is_terminal else f"{text}\n")
 
     def _write(self, text: str) -> None:

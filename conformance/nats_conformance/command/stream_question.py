@@ -1,4 +1,5 @@
-"""Asks each version about a stream configuration: what it refuses, ignores and changes, and how messages change."""
+"""Tests a stream configuration on each version: which members it refuses, ignores and changes, and how messages
+change."""
 
 from __future__ import annotations
 
@@ -34,11 +35,11 @@ class Answer:
 
     Attributes:
         refusal: why it does not take the configuration.
-        ignored: members that were given and are not in what came back, such as ``sources[0].subject_transforms``.
+        ignored: members of the request that are missing in the answer, such as `sources[0].subject_transforms`.
         changed: members that came back as something else: member, as given, as it came back.
-        warnings: what the engine knows of this version and configuration, in sentences.
-        becomes: what became of each published message, a line per message.
-        brings: what the lines since the version before have added that concerns the stream: line, title, meaning.
+        warnings: the engine's sentences about this version and configuration.
+        becomes: a line for each published message with its result.
+        brings: features relevant for the stream that lines since the previous version have added: line, title, meaning.
     """
 
     version: str
@@ -50,7 +51,7 @@ class Answer:
     brings: tuple[tuple[str, str, str], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the answer as plain values."""
         return {
             "version": self.version,
             "refused": None if self.refusal is None else asdict(self.refusal),
@@ -63,7 +64,7 @@ class Answer:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The answer as lines; equal for versions that answer alike."""
+        """The answer as lines, which are equal for versions that behave alike."""
         if self.refusal is not None:
             return (f"refused: {self.refusal.err_code} {self.refusal.description}",)
         return (
@@ -76,7 +77,7 @@ class Answer:
 
 
 def read_stream(file: Path) -> dict[str, Any]:
-    """A stream configuration from a file, as ``nats stream info --json`` writes it or the bare object.
+    """Read a stream configuration from a file: the output of `nats stream info --json`, or the bare object.
 
     Raises:
         ConformanceError: not JSON, or no object with a name.
@@ -95,7 +96,7 @@ def read_stream(file: Path) -> dict[str, Any]:
 
 
 def subjects_to_try(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """An example of each of a stream's subjects, for at most ten of them: `orders.*.>` becomes `orders.a.b`."""
+    """Return an example of each of a stream's subjects, for at most ten of them: `orders.*.>` becomes `orders.a.b`."""
     tried: list[str] = []
     for subject in [str(each) for each in config.get("subjects") or ()][:10]:
         names = iter("abcdefghijklmnopqrstuvwxyz")
@@ -158,7 +159,7 @@ async def _answer(
 
 
 def _compare(path: str, given: Any, back: Any, ignored: list[str], changed: list[tuple[str, str, str]]) -> None:
-    """Collect what was given and did not come back, or came back as something else."""
+    """Collect the members that are missing or different in the answer."""
     if isinstance(given, Mapping) and isinstance(back, Mapping):
         for name, value in given.items():
             place = f"{path}.{name}" if path else str(name)
@@ -210,7 +211,7 @@ def _verdict(found: Sequence[Answer]) -> str:
 
 
 def reported(file: Path, found: Sequence[Answer]) -> str:
-    """The answers as text: adjacent versions with equal answers together, then the changes between them."""
+    """Return the answers as text: adjacent versions with equal answers together, then the changes between them."""
     lines = [f"{file}: {_verdict(found)}", ""]
     groups: list[tuple[list[str], tuple[str, ...]]] = []
     for answer in found:

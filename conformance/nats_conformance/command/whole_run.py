@@ -26,7 +26,7 @@ from nats_conformance.subject import Subject
 
 
 async def record(plan: RunPlan, cases: Sequence[Case], servers: Servers, file: Path, progress: RunProgress) -> None:
-    """Play the plan's cases and write the history; servers are ended and streams removed, whatever happens.
+    """Run the plan's cases and write the history. Servers are ended and streams removed in any case.
 
     A subject of test that cannot be opened is written down as missing, and the others continue.
 
@@ -48,7 +48,7 @@ async def record(plan: RunPlan, cases: Sequence[Case], servers: Servers, file: P
                     progress.say(f"{subject.identity.label}: the running server at {subject.address}")
                 subjects.append(subject)
             if not subjects:
-                # A running server that does not answer has no known version, and so no label.
+                # A running server that does not answer has no known version, and therefore no label.
                 reported = (reason if plan.server else f"{name}: {reason}" for name, reason in missing.items())
                 raise SubjectError("\n".join(reported))
             for name, reason in missing.items():
@@ -73,7 +73,7 @@ def _start(plan: RunPlan, cases: Sequence[Case]) -> dict[str, object]:
 
 
 def _without_secrets(arguments: Sequence[str]) -> list[str]:
-    """What was asked for, without user names and passwords in addresses; one for --server needs no ``nats://``."""
+    """Return the arguments without user names and passwords in addresses, which need no `nats://` after --server."""
     found: list[str] = []
     for argument in arguments:
         is_bare = "://" not in argument and (argument.startswith("--server=") or found[-1:] == ["--server"])

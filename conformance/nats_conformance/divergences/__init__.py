@@ -1,8 +1,9 @@
-"""Known divergences: removes from both sides what an outside process cannot know or do.
+"""Known divergences: removes from both sides the differences that an outside process cannot avoid.
 
-Theory of operation: a table of normalisers, by the id under which ``docs/known-divergences.md`` explains what they take
-out. Each gets what is expected and what was seen, and gives both back without it. A verdict names the fewest that leave
-nothing to explain. What no normaliser can express, a case may name itself; an id that has one explains no more than it.
+Theory of operation. A table contains normalisers by the id under which `docs/known-divergences.md` explains them. Each
+gets the expectation and the observation, and returns both without its divergence. A verdict names the smallest set that
+leaves no difference. A case may itself name a divergence that no normaliser can express; an id with a normaliser
+explains no more than the normaliser removes.
 """
 
 from __future__ import annotations

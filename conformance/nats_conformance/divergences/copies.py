@@ -1,4 +1,4 @@
-"""Divergences of copies: their own headers, and what an outside process cannot copy."""
+"""Divergences of copies: their own headers, and features that an outside process cannot copy."""
 
 from __future__ import annotations
 
@@ -118,4 +118,4 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         "kd/copy/probe": _probe,
     }
 )
-"""Of copies."""
+"""The normalisers for copies."""

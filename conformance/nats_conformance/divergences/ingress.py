@@ -13,7 +13,7 @@ _REFUSAL: Final = "stream transform: nats-bridge: "
 
 
 def _ingress_refused(*words: str) -> Normaliser:
-    """A message that the server stores and an ingress rule refuses, with one of these words in the answer."""
+    """Ignore messages that the server stores and an ingress rule refuses with one of these words in the answer."""
 
     def is_refused(ack: Mapping[str, Any] | None) -> bool:
         said = str((ack or {}).get("description", ""))
@@ -47,4 +47,4 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         "kd/ingress/wildcard-tokens": _ingress_refused("holds a wildcard as a token"),
     }
 )
-"""Of ingress rules."""
+"""The normalisers for ingress rules."""

@@ -18,7 +18,7 @@ _REQUEST_INFO: Final = re.compile(rb"(?<=\r\n)Nats-Request-Info: [^\r]*\r\n")
 
 
 def _transforms_act(pair: Pair) -> Pair:
-    """A dialect before 2.10 shows what 2.10 does with transforms."""
+    """Expect the behaviour of 2.10 if a dialect before 2.10 has transforms."""
     has_transforms = any(entry.get("subject_transforms") for entry in pair.case.entries)
     if pair.subject.behaviour.stream_fields_of_2_10 or not (has_transforms or pair.streams("subject_transform")):
         return pair
@@ -40,7 +40,7 @@ def _accepted_source(pair: Pair) -> Pair:
 
 
 def _stored_by_older(pair: Pair) -> Pair:
-    """A server that is older than the dialect stores what newer ones take out."""
+    """Ignore headers that a server older than the dialect stores and newer ones remove."""
     if pair.subject.server_behaviour.version >= pair.subject.version:
         return pair
     return seen_blocks(pair, lambda block: _REQUEST_INFO.sub(b"", _STATUS.sub(b"NATS/1.0\r\n", block)))
@@ -53,4 +53,4 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         "kd/older-server/ingest": _stored_by_older,
     }
 )
-"""Of old servers."""
+"""The normalisers for old servers."""

@@ -17,7 +17,7 @@ _DEL: Final = b"\x7f"
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What is expected and what was seen, of a case and a subject of test."""
+    """The expectation and the observation of a case on a test subject."""
 
     case: Case
     subject: Identity
@@ -30,7 +30,7 @@ class Pair:
         return tuple(str(text) for fact, text in self.observation.facts.items() if fact.startswith("refused "))
 
     def streams(self, member: str) -> frozenset[str]:
-        """The streams of the case that have a member in some configuration."""
+        """Return the streams of the case that have a member in some configuration."""
         return frozenset(str(config.get("name")) for config in self.case.configs if config.get(member))
 
     @property
@@ -40,11 +40,11 @@ class Pair:
 
 
 Normaliser: TypeAlias = Callable[[Pair], Pair]
-"""Returns both sides without what it removes; the same objects where there is nothing to remove."""
+"""Returns both sides without its divergence; the same objects if there is nothing to remove."""
 
 
 def published(*members: str) -> Normaliser:
-    """Rules publish what natively is only stored: subscribers of the stored subjects get it."""
+    """Ignore messages that rules publish and native servers only store, which subscribers of these subjects receive."""
 
     def normalise(pair: Pair) -> Pair:
         streams = frozenset[str]().union(*(pair.streams(member) for member in members))
@@ -61,7 +61,7 @@ def published(*members: str) -> Normaliser:
 
 
 def without_unpublishable(pair: Pair, streams: frozenset[str]) -> Pair:
-    """Without expected messages that the sidecar does not publish; later ones have the sequences that are left."""
+    """Remove expected messages that the sidecar does not publish, and adjust the sequences of later ones."""
     stored: dict[str, tuple[MessagePattern, ...]] = {}
     for stream, messages in (pair.expectation.stored or {}).items():
         kept: list[MessagePattern] = []
@@ -74,7 +74,7 @@ def without_unpublishable(pair: Pair, streams: frozenset[str]) -> Pair:
 
 
 def unfound(pair: Pair) -> Pair:
-    """Without what a consumer's filter does not find: subjects with the byte 7f."""
+    """Remove messages that a consumer's filter does not find: those with the byte 7f in the subject."""
     filled = pair.copies
     found = pair.expectation
     received = None if found.received is None else tuple(each for each in found.received if _DEL not in each.subject)
@@ -113,15 +113,15 @@ def seen_blocks(pair: Pair, change: Callable[[bytes], bytes]) -> Pair:
 
 
 def stored_with(stored: Stored, change: Callable[[bytes], bytes]) -> Stored:
-    """A stored message with its header block changed."""
+    """Return a stored message with its header block changed."""
     return replace(stored, message=message_with(stored.message, change))
 
 
 def message_with(message: Message, change: Callable[[bytes], bytes]) -> Message:
-    """A message with its header block changed."""
+    """Return a message with its header block changed."""
     return replace(message, header_block=_tidy(change(message.header_block)))
 
 
 def _tidy(block: bytes) -> bytes:
-    """A block whose last line was taken out is none."""
+    """Return a header block, or none if its last line was removed."""
     return b"" if block == _NO_LINES else block

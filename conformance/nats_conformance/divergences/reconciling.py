@@ -1,4 +1,4 @@
-"""Which known divergences explain a difference, and what is left that none does."""
+"""Finds the known divergences that explain a difference, and the mismatches that none explains."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         for name, normalise in room.NORMALISERS.items()
     }
 )
-"""Every normaliser by its id, in the order in which they are applied."""
+"""Every normaliser by its id, in the order of application."""
 
 _NAMED_TOO: Final = frozenset(
     {"kd/transforms/before-2.10", "kd/older-server/ingest", "kd/copy/record-name", "kd/order/two-rules"}
 )
 """Ids that a case may name although they have a normaliser, as that sees a part of them only.
 
-A case about servers before 2.10 alone does not cover 2.10. Lines that newer servers remove from a block with odd
-line ends join the first line to the next one. The other name of a record also allows copies into streams that refuse a
-server's. Of two messages with one id, that of the faster rule is stored.
+A case about servers before 2.10 does not cover 2.10. Lines that newer servers remove from a block with odd line ends
+join the first line to the next one. The other name of a record also allows copies into streams that refuse a server's.
+Of two messages with the same id, the one of the faster rule is stored.
 """
 
 
 def reconciled(
     case: Case, subject: Identity, expectation: Expectation, observation: Observation, compare: Compare
 ) -> tuple[tuple[str, ...], tuple[Mismatch, ...]]:
-    """The ids of the known divergences that were met, and what is left that none explains."""
+    """Return the ids of the known divergences that occurred, and the mismatches that none explains."""
     raw = Pair(case, subject, expectation, observation)
     before = tuple(compare(expectation, observation))
     if not before:
@@ -57,10 +57,10 @@ def reconciled(
 
 
 def _may_be_named(found: Iterable[Mismatch], expectation: Expectation, observation: Observation) -> bool:
-    """Whether a case's own word can explain what was found.
+    """Return whether a divergence named by the case can explain the mismatches.
 
-    It is about messages that are other ones. A wrong or missing answer to a configuration is none of that, and a bridge
-    of which no message at all was seen did nothing.
+    It must be about different messages. A wrong or missing answer to a configuration does not count, and a bridge
+    without any visible message did nothing.
     """
     is_about_messages = all(mismatch.where.startswith(("received", "stored", "acks")) for mismatch in found)
     expects = bool(expectation.received) or any((expectation.stored or {}).values())

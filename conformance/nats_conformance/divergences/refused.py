@@ -1,4 +1,4 @@
-"""Rules that servers take and the bridge refuses."""
+"""Divergences of rules that servers accept and the bridge refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_UPDATED: Final = 10069
 
 
 def _refused_with(*words: str) -> Normaliser:
-    """A rule that servers take and the bridge refuses, saying one of these words."""
+    """Ignore a rule that servers accept and the bridge refuses with one of these words."""
 
     def normalise(pair: Pair) -> Pair:
         if pair.expectation.refusal is None and any(word in text for text in pair.refusals for word in words):
@@ -27,7 +27,7 @@ def _refused_with(*words: str) -> Normaliser:
 
 
 def _refused_before_2_10(pair: Pair) -> Pair:
-    """Settings that 2.9 does not know or check are checked as by 2.10; the error's number shows that."""
+    """Treat settings that 2.9 does not support or check like 2.10; the error number shows that."""
     is_old = not pair.subject.behaviour.stream_fields_of_2_10
     reported = any(_ERROR_NUMBER.search(text) or "a dialect before 2.10" in text for text in pair.refusals)
     return _as_refused(pair) if is_old and reported and pair.expectation.refusal is None else pair
@@ -73,4 +73,4 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         "kd/refused/update": _refused_update,
     }
 )
-"""Of refusals."""
+"""The normalisers for refusals."""

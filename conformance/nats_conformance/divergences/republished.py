@@ -27,7 +27,7 @@ def _white_space(pair: Pair) -> Pair:
 
 
 def _reserved(pair: Pair) -> Pair:
-    """A republished message may be a command to an old server; the sidecar sends none."""
+    """Remove republished messages that would be commands to an old server, because the sidecar sends none."""
     received = pair.expectation.received
     if received is None:
         return pair
@@ -36,7 +36,7 @@ def _reserved(pair: Pair) -> Pair:
 
 
 def _drained(pair: Pair) -> Pair:
-    """A work queue without other consumers delivers its messages to the rule."""
+    """Ignore that a work queue without other consumers delivers its messages to the rule."""
     queues = {str(config.get("name")) for config in pair.case.configs if config.get("retention") == "workqueue"}
     stored = {
         stream: () if stream in queues and not pair.observation.stored.get(stream) else messages
@@ -46,7 +46,7 @@ def _drained(pair: Pair) -> Pair:
 
 
 def _last_sequence_where(holds: Callable[[Pair], bool], mistaken: bytes = b"[0-9]+") -> Normaliser:
-    """Ignore the last sequences that the server wrote in cases for which a condition holds."""
+    """Ignore the last sequences that the server wrote in cases for which a condition is true."""
     expected_line = re.compile(rb"(?<=\r\n)Nats-Last-Sequence: " + mistaken + rb"\r\n")
 
     def normalise(pair: Pair) -> Pair:
@@ -57,7 +57,7 @@ def _last_sequence_where(holds: Callable[[Pair], bool], mistaken: bytes = b"[0-9
         for wanted, message in zip(received, seen, strict=True):
             line = _LAST.search(message.header_block)
             if wanted.header_block is not None and line is not None:
-                # The last line of a message's lines is the one that the republished message got last.
+                # A message may contain such lines already; the last one was added when it was republished.
                 block = expected_line.sub(line[0], wanted.header_block)
                 wanted = replace(wanted, header_block=block)
             expected.append(wanted)
@@ -115,4 +115,4 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         "kd/order/two-rules": _order_of_rules,
     }
 )
-"""Of republished messages."""
+"""The normalisers for republished messages."""

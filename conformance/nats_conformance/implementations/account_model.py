@@ -1,12 +1,12 @@
-"""A model of an account with streams: it carries out a case's steps with what an engine answers.
+"""Models an account with streams: runs a case's steps with the answers of an engine.
 
-Theory of operation: a message is published to subscribers and to the stream that takes its subject. The stream
+Theory of operation: a message is published to subscribers and to the stream that stores its subject. The stream
 transforms, checks and stores it, and republishes it, which is a publication like any other. That is how a message goes
 from stream to stream. After every step all copying streams are brought up to their sources, in the order of their
 entries, until nothing more is to be copied. Nothing here waits, and the clock is the model's, so the same case gives
 the same bytes each time.
 
-Worked example: stream A takes `a.>` and republishes it to `seen.>`, stream B takes `seen.>`, and stream C sources A
+Worked example: stream A stores `a.>` and republishes it to `seen.>`, stream B stores `seen.>`, and stream C sources A
 with the transform `a.*` to `c.$1`. The case publishes `a.1`, and listens on `>`.
 
 ```text
@@ -58,11 +58,11 @@ _DEEPEST = 32
 
 
 class AccountModel:
-    """One account, empty at first; plays one case.
+    """One account, empty at first, for one case.
 
     Args:
-        engine: what decides and computes.
-        dialect: of the server that is modelled.
+        engine: the engine that decides and computes.
+        dialect: the dialect of the modelled server.
     """
 
     def __init__(self, engine: EngineOperations, dialect: Dialect) -> None:
@@ -78,12 +78,12 @@ class AccountModel:
         """Play a case and return its observation.
 
         Raises:
-            SubjectError: a set-up was refused, a step needs what does not exist, or messages loop.
+            SubjectError: a set-up was refused, a step needs something that does not exist, or messages loop.
         """
         try:
             return await self._play(case)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            # A library, or an engine that is wrong on purpose, may accept what makes no sense.
+            # A library, or an intentionally wrong engine, may accept nonsense.
             raise SubjectError(f"a configuration that was accepted cannot be worked with: {error!r}") from error
 
     async def _play(self, case: Case) -> Observation:
@@ -165,7 +165,7 @@ class AccountModel:
     # ------------------------------------------------------------------------------------------------- messages
 
     async def _publish(self, message: Message, depth: int = 0) -> Mapping[str, Json] | None:
-        """The answer of the stream that takes a message; None: there is none."""
+        """Return the answer of the stream that stores a message; None without one."""
         if depth > _DEEPEST:
             raise SubjectError("republished messages loop; a case that shows this needs 'harms'")
         for pattern, messages in zip(self._patterns, self._received, strict=True):
@@ -179,7 +179,7 @@ class AccountModel:
         return answers[0] if answers else None
 
     async def _ingest(self, name: str, stream: StreamModel, message: Message, depth: int) -> Mapping[str, Json] | None:
-        """A published message comes into a stream: its answer to the publisher."""
+        """Store a published message in a stream. Return its answer to the publisher."""
         block = ingested(message.header_block, self._dialect)
         renamed = await self._at_ingress(stream, replace(message, header_block=block))
         try:
@@ -232,7 +232,7 @@ class AccountModel:
                 return
 
     def _entries(self, config: Config) -> Iterator[tuple[Config, bool]]:
-        """What a stream copies, and whether it is a mirror of it."""
+        """Yield the entries that a stream copies from, and whether each is a mirror."""
         if config.get("mirror"):
             yield config["mirror"], True
         sources: set[str] = set()
@@ -242,7 +242,7 @@ class AccountModel:
             sources.add(entry["name"])
 
     async def _copy_new(self, name: str, stream: StreamModel, entry: Config, *, mirrors: bool) -> bool:
-        """Bring one entry up to its source; whether there was anything new."""
+        """Copy the new messages for one entry. Return whether there were any."""
         source = self._streams.get(entry["name"])
         if source is None or entry.get("external"):
             return False
@@ -258,7 +258,7 @@ class AccountModel:
         return stream.positions[key] != position
 
     async def _take(self, name: str, stream: StreamModel, copy: Message, source: Stored, *, mirrors: bool) -> bool:
-        """Store a copy; return False if it cannot be stored: it waits, and so do all after it."""
+        """Store a copy. Return False if it cannot be stored: it waits, and so do all after it."""
         takes_duplicates = mirrors and self._dialect.mirrors_take_duplicates
         renamed = await self._at_ingress(stream, copy)
         try:

@@ -1,10 +1,10 @@
 """The bridge in front of a server as a subject of test.
 
-Theory of operation: the bridge is what users run, a process with a configuration file. A process costs a good part of
-a second to start, so cases are played in batches: the streams of many cases are made, each in accounts of its own; one
-process runs the rules of all of them; when every rule has done what there is, it is asked to drain and end. A rule that
-is refused or fails must not harm other cases: what cannot be right is found before by ``nats-bridge check``, and where
-a rule ends the sidecar all the same, its case is played again alone, and the others without it.
+Theory of operation. The bridge is tested as users run it: a process with a configuration file. A process takes a large
+part of a second to start, so cases run in batches. The streams of many cases are created, each case in separate
+accounts. One process runs the rules of all of them. When every rule has finished its work, the process is asked to
+drain and end. A rule that is refused or fails must not harm other cases: `nats-bridge check` finds most errors before,
+and if a rule still ends the sidecar, its case runs again alone, and the others without it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nats_conformance.subject import Answer, BatchSubject, CannotPlay
 from nats_transforms.dialect import dialect as dialect_of
 
 _LANES: Final = 2
-"""Batches that are played at the same time; a sidecar uses one core."""
+"""Batches that run at the same time; a sidecar uses one core."""
 _BATCH: Final = 24
 """Cases that one process plays."""
 _LOOP: Final = "loop: "
@@ -39,13 +39,13 @@ _LOOP: Final = "loop: "
 
 
 class BridgeSubject(BatchSubject):
-    """The bridge, in front of a server of our own.
+    """The bridge, connected to a server that the suite starts.
 
     Args:
         server_version: of the server, in full.
         binary: of the server.
         directory: for the server's store and log, and the bridge's configurations.
-        dialect: the version that the bridge behaves like, in full; ``native``: that of the server.
+        dialect: the full version that the bridge behaves like; `native` for the server's.
     """
 
     kind: Kind = "bridge"
@@ -79,7 +79,7 @@ class BridgeSubject(BatchSubject):
         await asyncio.to_thread(self._server.close)
 
     async def play_many(self, cases: Sequence[Case]) -> AsyncIterator[tuple[Case, Answer]]:
-        """Play cases in batches, in any order; every one has exactly one answer."""
+        """Run cases in batches, in any order. Every case has exactly one answer."""
         plans: list[BridgePlan] = []
         for case in cases:
             try:
@@ -87,7 +87,7 @@ class BridgeSubject(BatchSubject):
             except CannotPlay as reason:
                 yield case, reason
         problems = await self._problems(plans)
-        # Those that are only about decisions need no sidecar at all, if they are alone.
+        # Cases that are only about decisions need no sidecar if they are in a separate batch.
         for about_messages in (False, True):
             group = [(each, problems[at]) for at, each in enumerate(plans) if each.is_about_messages is about_messages]
             batches = [group[start : start + _BATCH] for start in range(0, len(group), _BATCH)]
@@ -105,7 +105,7 @@ class BridgeSubject(BatchSubject):
             raise CannotPlay(f"it needs {made.size} accounts, one for each stream that a rule fills")
         return made
 
-    # -- what the bridge refuses -------------------------------------------------------------------------------------
+    # -- refusals of the bridge --------------------------------------------------------------------------------------
 
     async def _problems(self, plans: Sequence[BridgePlan]) -> list[dict[int, str]]:
         """Return the bridge's answer to the rules of each plan, each rule alone: by the number of the rule."""
@@ -116,7 +116,7 @@ class BridgeSubject(BatchSubject):
             connections = [f"c{at}-{account}" for account in range(each.size)]
             names += connections
             for number, rule in enumerate(each.rules):
-                # A name of its own for each: two versions of one rule do not meet in one file.
+                # A separate name for each, because two versions of one rule cannot be in one file.
                 asked.append((at, number, rule.document(f"r{at}-{number}", connections, self.identity.dialect)))
         while asked:
             rules = [rule for _, _, rule in asked]
@@ -128,25 +128,25 @@ class BridgeSubject(BatchSubject):
             for position, text in checked.problems.items():
                 at, number, _ = asked[position]
                 found[at][number] = text
-            # What is wrong between the parts of a rule is reported when all rules are well formed.
+            # Problems between the parts of a rule are reported only when all rules are well-formed.
             asked = [each for position, each in enumerate(asked) if position not in checked.problems]
         return found
 
     def _write(self, rules: Iterable[object], connections: dict[str, int | None]) -> Path:
-        """A configuration file; connections by name, with the number of their user."""
+        """Write a configuration file, with connections by name and the number of their user."""
         file = self._directory / f"sidecar-{next(self._files)}.yaml"
         made = {
             "connections": self._connections(connections),
             "http": {"listen": "127.0.0.1:0"},
-            "fail_fast": True,  # the exit is what a case of a refused rule sees
+            "fail_fast": True,  # a case of a refused rule observes the exit
             "log": {"format": "json"},
             "rules": list(rules),
         }
-        file.write_text(json.dumps(made, indent=0), "utf-8")  # JSON is YAML, too
+        file.write_text(json.dumps(made, indent=0), "utf-8")  # JSON is also YAML
         return file
 
     def _connections(self, users: Mapping[str, int | None]) -> dict[str, dict[str, Json]]:
-        """The connections of a configuration, by name; `users` are their users' numbers."""
+        """Return the connections of a configuration by name. `users` are the numbers of their users."""
         return {
             name: {"servers": [self._server.url]}
             | ({} if user is None else {"user": f"u{user}", "password_file": f"u{user}"})
@@ -158,7 +158,7 @@ class BridgeSubject(BatchSubject):
     async def _play_batch(
         self, batch: Sequence[tuple[BridgePlan, dict[int, str]]], lane: int
     ) -> list[tuple[BridgePlan, Answer]]:
-        """Play a batch in the accounts of a lane; smaller ones, where a rule ends the sidecar."""
+        """Run a batch in the accounts of a lane. If a rule ends the sidecar, run smaller ones."""
         first = lane * _BATCH
         stages = [await self._stage(slot, each) for slot, (each, _) in enumerate(batch, first)]
         try:
@@ -218,7 +218,7 @@ class BridgeSubject(BatchSubject):
         return answers
 
     async def _ask_servers(self, stages: Sequence[BridgeStage]) -> None:
-        """Have the bridge check the present streams; remove the rules that it refuses."""
+        """Have the bridge check the present streams, and remove the rules that it refuses."""
         file = self._configuration(stages)
         if file is None:
             return

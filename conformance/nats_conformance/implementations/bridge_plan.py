@@ -1,9 +1,9 @@
 """Plans how the bridge plays a case: rules replace native features.
 
-Theory of operation: republish, subject_transform, sources and mirror are taken out of the case's stream configurations
-and become rules that hold the same native objects. A stream that copies, or that has a transform at its ingress, is an
-ordinary stream with other subjects than natively: it takes what the rule publishes. Natively it shares no subjects with
-the account, so each of these streams lives in an account of its own, and publishers of its native subjects go there.
+Theory of operation. republish, subject_transform, sources and mirror are removed from the case's stream configurations
+and become rules with the same native objects. A stream that copies, or that has a transform at its ingress, becomes an
+ordinary stream with other subjects: those that its rule publishes. Natively it shares no subjects with the account, so
+each of these streams is in a separate account, and publishers of its native subjects go there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FILLER: Final = "nats-bridge-filler"
 """The subject of messages that stand for sequences which the source of a mirror does not have."""
 
 DEAD_LETTERS: Final = "nats-bridge-rejected"
-"""Where messages go that a stream refuses."""
+"""The subject for messages that a stream refuses."""
 
 _COPYING: Final = ("sources", "mirror")
 _RULES: Final = ("republish", "subject_transform", *_COPYING)
@@ -51,7 +51,7 @@ _WITHOUT_RULE: Final[Mapping[int | None, str]] = MappingProxyType(
         10216: _ORDINARY,
     }
 )
-"""Refusals of the server, by number, that are about what no rule has; why."""
+"""Refusals of the server, by number, about settings that no rule has, with the reason."""
 
 _NO_EDIT: Final = "stream configuration update can not change RePublish"
 _NO_MARKERS: Final = "subject delete markers forbidden on mirrors"
@@ -66,13 +66,13 @@ class PlannedRule:
     Attributes:
         kind: of the rule, and the member's name.
         stream: that has the member.
-        account: where the stream is.
+        account: the account of the stream.
         native: the member's value.
         more: further members of the rule.
-        sources: of a copying rule, where each of its entries is copied from: stream and account.
+        sources: for a copying rule, the stream and account of the source of each entry.
         target: of a republish rule, the account that it publishes to.
-        decision: which create or update of the steps it is from; None: from the set-up.
-        replaced: which of them has changed it or taken it away; None: none.
+        decision: the create or update among the steps that it is from; None for the set-up.
+        replaced: the one that changed or removed it; None if none did.
     """
 
     kind: str
@@ -86,7 +86,7 @@ class PlannedRule:
     replaced: int | None = None
 
     def document(self, name: str, connections: Sequence[str], dialect: str) -> dict[str, Json]:
-        """The rule as the configuration file has it; ``connections`` are the names of those of the accounts."""
+        """Return the rule for the configuration file. `connections` are the names of the accounts' connections."""
         made: dict[str, Json] = {"name": name, "kind": self.kind, "stream": self.stream, "dialect": dialect}
         made[self.kind] = self.native
         match self.kind:
@@ -106,16 +106,16 @@ class PlannedRule:
 
 @dataclass(frozen=True, slots=True)
 class BridgePlan:
-    """How a case is played.
+    """The plan for running a case on the bridge.
 
     Attributes:
         case: the case.
-        expectation: the expectation; only decides what to observe.
+        expectation: the expectation; it only decides which results to observe.
         accounts: of the streams, by name.
         subjects: the reshaped streams' subjects here, by name.
         rules: all of them, those that are replaced before the sidecar starts included.
-        begin: how many steps come before the sidecar starts.
-        native: the subjects that streams have natively, for those with an account of their own.
+        begin: the number of steps before the sidecar starts.
+        native: the native subjects of streams in separate accounts.
     """
 
     case: Case
@@ -128,7 +128,7 @@ class BridgePlan:
 
     @property
     def size(self) -> int:
-        """How many accounts it needs."""
+        """The number of accounts it needs."""
         return max(self.accounts.values(), default=0) + 1
 
     @property
@@ -138,7 +138,7 @@ class BridgePlan:
         return any(isinstance(step, Publish) for step in self.case.steps) or bool(seen.received or seen.stored)
 
     def config(self, config: Mapping[str, Json]) -> dict[str, Json]:
-        """The configuration of a stream as the server gets it."""
+        """Return the configuration of a stream as the server gets it."""
         made = {key: value for key, value in config.items() if key not in _RULES}
         name = config.get("name")
         if isinstance(name, str) and name in self.subjects and not _is_empty(config, *_COPYING, "subject_transform"):
@@ -148,7 +148,7 @@ class BridgePlan:
         return made
 
     def step(self, step: Step) -> Step:
-        """The step as the server gets it."""
+        """Return the step as the server gets it."""
         match step:
             case Create(config):
                 return Create(self.config(config))
@@ -158,7 +158,7 @@ class BridgePlan:
                 return step
 
     def account(self, subject: bytes) -> int:
-        """Where a message is published."""
+        """Return the account in which a message is published."""
         for stream, patterns in self.native.items():
             if any(matches(subject, pattern.encode()) for pattern in patterns):
                 return self.accounts[stream]
@@ -166,7 +166,7 @@ class BridgePlan:
 
 
 def plan(case: Case, dialect: Dialect, server: Dialect) -> BridgePlan:
-    """How a case is played by the bridge of a dialect in front of a server.
+    """Return the plan for a case on a bridge with this dialect, connected to a server.
 
     Raises:
         CannotPlay: it is about nothing that the bridge does.
@@ -204,7 +204,7 @@ def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dial
             raise CannotPlay("what the stream keeps is the server's doing, which is of another version")
         if any(ack is not None and "err_code" in ack for ack in expectation.acks or ()):
             raise CannotPlay("what a stream refuses is the server's decision, which is of another version")
-        # No rule gives a stream what its server does not have; a pedantic mode is the request's alone.
+        # No rule adds members that the server of a stream lacks; pedantic mode belongs to the request.
         known, newest = (fields_of(stream_request(), each).keys() for each in (server, NEWEST))
         lacking = newest - known - {*_RULES, "pedantic"}
         for member in (member for config in configs for member in config if member in lacking):
@@ -276,24 +276,24 @@ class _Draft:
         return more
 
     def config_of(self, name: str) -> Mapping[str, Json]:
-        """The last configuration of a stream."""
+        """Return the last configuration of a stream."""
         return self._last.get(name, {})
 
     def configs_of(self, name: str) -> list[Mapping[str, Json]]:
-        """All configurations of a stream."""
+        """Return all configurations of a stream."""
         return [config for config in self._case.configs if config.get("name") == name]
 
     def accounts(self) -> dict[str, int]:
-        """Where each stream lives: the reshaped ones alone."""
+        """Return the account of each stream; only reshaped ones have separate accounts."""
         own = {name: number for number, name in enumerate(self.reshaped, 1)}
         return {name: own.get(name, 0) for name in self._last}
 
     def places(self, rule: PlannedRule, accounts: Mapping[str, int]) -> dict[str, Any]:
-        """The accounts of a rule."""
+        """Return the accounts of a rule."""
         account = accounts[rule.stream]
         found: dict[str, Any] = {"account": account}
         if rule.kind == "republish":
-            # Natively all streams are in one account. What a stream would take is sent to where that one is.
+            # Natively all streams are in one account. A message for a stream is sent to the account of that stream.
             destination = _covering(_text(rule.native, "src"), _text(rule.native, "dest"), self._dialect)
             takers = [
                 accounts[name]
@@ -306,7 +306,7 @@ class _Draft:
             entries = rule.native if rule.kind == "sources" else [rule.native]
             if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
                 raise CannotPlay("its sources are no list of entries")
-            # What natively needs no word: the source's server removes what is copied.
+            # Natively this needs no setting: the source's server removes copied messages.
             taken = [self.config_of(_text(entry, "name")).get("retention") in _REMOVING for entry in entries]
             if any(taken):
                 entries = [
@@ -318,7 +318,7 @@ class _Draft:
         return found
 
     def subjects(self, name: str) -> tuple[str, ...]:
-        """What a reshaped stream takes here: its own subjects, and what its rule publishes."""
+        """Return the subjects of a reshaped stream: its own, and those that its rule publishes."""
         config = self.config_of(name)
         if _is_empty(config, "subject_transform"):
             return self._of_copies(name, config)
@@ -330,7 +330,7 @@ class _Draft:
             token for pattern in self._copied(config) if (token := tokens(pattern)[0]) not in (ANY, REST)
         )
         if any(tokens(pattern)[0] in (ANY, REST) for pattern in self._copied(config)):
-            # A stream that takes everything would take requests to the server: those that are spoken of will do.
+            # A stream for everything would store requests to the server, so list only the mentioned subjects.
             stored = [each.subject for each in (self._expectation.stored or {}).get(name, ())]
             published = [step.message.subject for step in self._case.steps if isinstance(step, Publish)]
             firsts |= dict.fromkeys(tokens(subject)[0] for subject in (*stored, *published))
@@ -344,7 +344,7 @@ class _Draft:
         return (*found, *(each for each in own if not any(collide(each.encode(), one.encode()) for one in found)))
 
     def _copied(self, config: Mapping[str, Json], *before: str) -> Iterator[bytes]:
-        """Patterns of what is copied into a stream; ``before``: streams that it is copied into in turn."""
+        """Yield patterns of the copies in a stream. `before` are streams that it is copied into in turn."""
         for entry in copied_entries(config):
             if not isinstance(entry, Mapping):
                 continue
@@ -363,7 +363,7 @@ class _Draft:
                     yield from self._copied(source, *before, name)
 
     def _of_ingress(self, configs: Sequence[Mapping[str, Json]]) -> tuple[str, ...]:
-        """The destinations', and those published subjects that no transform means."""
+        """Return the subjects of destinations, and the published ones that no transform matches."""
         own = [text.encode() for config in configs for text in _texts(config.get("subjects"))]
         sources: list[bytes] = []
         found: list[bytes] = []
@@ -390,7 +390,10 @@ class _Draft:
 
 
 def _beginning(case: Case) -> int:
-    """The number of steps before the sidecar starts: up to the first configuration with a rule, and those after it."""
+    """Return the number of steps before the sidecar starts.
+
+    Up to the first configuration with a rule, and those after it.
+    """
     at = 0
     if all(_is_empty(config, *_RULES) for config in case.streams):
         while at < len(case.steps):
@@ -421,7 +424,7 @@ def _texts(value: Json) -> list[str]:
 
 
 def _covering(source: str, destination: str, dialect: Dialect) -> bytes:
-    """A pattern of what a transform makes; the destination as it is where the transform is none."""
+    """Return a pattern of a transform's results; the destination unchanged if the transform is invalid."""
     try:
         return compile_transform(source.encode(), destination.encode(), dialect).covering
     except TransformError:

@@ -20,7 +20,7 @@ import aiohttp
 from nats_conformance.errors import SubjectError
 
 LIMIT: Final = 60.0
-"""Seconds until a process that does not do what it is asked counts as stuck; generous, as machines can be busy."""
+"""Seconds until a process that does not respond counts as stuck; generous, because machines can be busy."""
 _LOOK: Final = 0.01
 _PROBLEM: Final = re.compile(r"\brules\[([0-9]+)\]")
 _RULE: Final = re.compile(r"rule '([A-Za-z0-9_-]+)'")
@@ -29,7 +29,7 @@ _LAST_EVENTS = ("sidecar.ended", "sidecar.refused")
 
 
 class SidecarEndedError(Exception):
-    """The sidecar ended on its own: ``rule`` is the name of the rule that it named as the reason, if it did."""
+    """The sidecar ended by itself. `rule` is the name of the rule in its error, if any."""
 
     def __init__(self, reason: str, rule: str | None) -> None:
         super().__init__(reason)
@@ -38,7 +38,7 @@ class SidecarEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of ``nats-bridge check``.
+    """The result of `nats-bridge check`.
 
     Attributes:
         problems: of the file, by the number of the rule.
@@ -52,7 +52,7 @@ class Checked:
 
 
 async def check(file: Path, *, servers: bool) -> Checked:
-    """Run ``nats-bridge check``; with ``servers``, also against these.
+    """Run `nats-bridge check`; with `servers`, also against these.
 
     Raises:
         SubjectError: its output cannot be parsed.
@@ -77,7 +77,7 @@ async def check(file: Path, *, servers: bool) -> Checked:
                 elsewhere.append(text)
             else:
                 problems.setdefault(int(found[1]), text.partition(f"{file}:")[2] or text)
-        # A stream that is not there yet is waited for.
+        # The sidecar waits for a stream that does not exist yet.
         refused = {
             each["rule"]: each["text"]
             for each in answer["findings"]
@@ -96,7 +96,7 @@ async def check(file: Path, *, servers: bool) -> Checked:
 
 
 class RunningSidecar:
-    """A running ``nats-bridge run``."""
+    """A running `nats-bridge run`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -137,11 +137,11 @@ class RunningSidecar:
         return sidecar
 
     async def until(self, holds: Callable[[Mapping[str, Any]], bool], what: str, limit: float = LIMIT) -> None:
-        """Wait until a condition holds for the rules' status (by name, as in ``/status``), for ``limit`` seconds.
+        """Wait until a condition is true for the rules' status (by name, as in `/status`), for `limit` seconds.
 
         Raises:
             SidecarEndedError: it ended before.
-            SubjectError: it never holds.
+            SubjectError: the condition never becomes true.
         """
         rules: dict[str, Any] = {}
         try:
@@ -155,7 +155,7 @@ class RunningSidecar:
             raise SubjectError(f"{what}: not within {limit:g} s; the status is {rules}") from None
 
     async def status(self) -> dict[str, Any]:
-        """The status of every rule, by name; those who ask at the same time get the same answer."""
+        """Return the status of every rule, by name. Simultaneous callers get the same answer."""
         if self._reader.done():
             raise self._ended()
         if self._looking is None or self._looking.done():
@@ -194,7 +194,7 @@ class RunningSidecar:
             raise self._ended()
 
     async def kill(self) -> None:
-        """End it at once, and what belongs to it."""
+        """Kill the process, and close everything that belongs to it."""
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
@@ -218,7 +218,7 @@ class RunningSidecar:
             self._ready.set_exception(self._ended())
 
     def _ended(self) -> SidecarEndedError:
-        """Why it ended, from its own output."""
+        """Return the reason why it ended, from its own output."""
         failed = next((each for each in self._log if each.get("event") == "rule.failed"), None)
         if failed is not None:
             return SidecarEndedError(str(failed.get("reason")), failed.get("rule"))
@@ -235,7 +235,7 @@ class RunningSidecar:
 
 
 def _command() -> tuple[str, ...]:
-    """The program.
+    """Return the program.
 
     Raises:
         SubjectError: its package is not installed next to the suite.
@@ -246,5 +246,5 @@ def _command() -> tuple[str, ...]:
 
 
 def _environment() -> dict[str, str]:
-    """That of this process without what would change the configuration."""
+    """Return the environment of this process without variables that would change the configuration."""
     return {name: value for name, value in os.environ.items() if not name.startswith("BRIDGE_")}

@@ -1,8 +1,8 @@
 """One case in front of the bridge: its streams in their accounts, its steps, and when a rule has done all there is.
 
-Nothing here waits for a length of time to be sure that nothing more comes. What a rule has to read is known from the
-server (its consumer has nothing pending), what it has read from its status, and what it has written is with the server
-when the sidecar has drained and ended.
+Nothing here waits for a fixed time to be sure that no more messages come. The server shows the messages that a rule
+still has to read (its consumer has none pending), the status shows those it has read, and all messages that it wrote
+are on the server when the sidecar has drained and ended.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class BridgeStage:
     Args:
         plan: how.
         stages: one per account that it needs.
-        connections: what the sidecar's configuration calls them.
-        name: for the names of its rules; unique in the sidecar.
+        connections: the names of the connections in the sidecar's configuration.
+        name: part of the names of its rules; unique in the sidecar.
     """
 
     def __init__(self, plan: BridgePlan, stages: Sequence[Stage], connections: Sequence[str], name: str) -> None:
@@ -56,7 +56,7 @@ class BridgeStage:
         self._letters: list[tuple[Stage, Collected]] = []
 
     def running(self) -> dict[str, PlannedRule]:
-        """The rules that a sidecar is to run, by name."""
+        """Return the rules that a sidecar is to run, by name."""
         if self.error is not None:
             return {}
         return {
@@ -68,7 +68,7 @@ class BridgeStage:
         }
 
     def document(self, name: str, dialect: str) -> dict[str, Json]:
-        """A rule as the configuration file has it."""
+        """Return a rule as the configuration file has it."""
         return self.rules[name].document(name, self.connections, dialect)
 
     async def begin(self) -> None:
@@ -96,22 +96,22 @@ class BridgeStage:
         Args:
             name: of the rule.
             text: why.
-            by_servers: it was checked against the present streams, so that the last configuration of its stream counts,
-                not the one that the rule is from.
+            by_servers: whether it was checked against the present streams. Then the last configuration of its stream
+                counts, not the one that the rule is from.
         """
         rule = self.rules[name]
         self._out.add(name)
         self._facts[f"refused {rule.kind} of {rule.stream}"] = text
         at = self._last_decision_on(rule.stream) if by_servers else rule.decision
         if at is None:
-            # The set-up is refused; nothing of what the steps are for can be seen.
+            # The set-up is refused, so the steps have no visible result.
             at = len(self._decisions)
             self._decisions.append(Decision())
         if at >= len(self._decisions):
             return
         code = _error_number(text)
         if at in self._refused and self._refused[at] != code:
-            code = None  # a server would return one of the two, depending on what it checks first
+            code = None  # a server would return one of the two, depending on the order of its checks
         self._refused[at] = code
         self._off.add(at)
         self._decisions[at] = Decision(refusal=ExpectedRefusal(None, code, None))
@@ -139,7 +139,7 @@ class BridgeStage:
             await self._settle(sidecar)
 
     async def see(self) -> Observation:
-        """The observation, once the sidecar has ended."""
+        """Return the observation, once the sidecar has ended."""
         expectation = self.plan.expectation
         names = dict.fromkeys(expectation.stored or ())
         if expectation.received is not None:
@@ -159,7 +159,7 @@ class BridgeStage:
         return Observation(tuple(self._decisions), received, stored, tuple(self._acks), self._facts)
 
     def add_fact(self, fact: str, text: str) -> None:
-        """Add something to what is seen."""
+        """Add a fact to the observation."""
         self._facts[fact] = text
 
     async def end(self) -> None:
@@ -194,10 +194,11 @@ class BridgeStage:
             if decision.refusal is not None:
                 self._off.add(at)
             elif any(rule.stream == step.config.get("name") for rule in self.rules.values()):
-                self._decisions[at] = Decision()  # what comes back is not what natively would: the rule is elsewhere
+                # the returned configuration differs from the native one, because the rule is elsewhere
+                self._decisions[at] = Decision()
 
     async def _carry_out_with_sidecar(self, sidecar: RunningSidecar, step: Step) -> None:
-        """Carry out a step while the rules run; first wait until they have read what it removes."""
+        """Run a step while the rules run. First wait until they have read the messages that it removes."""
         if isinstance(step, Settle):
             await self._settle(sidecar)
             return
@@ -233,7 +234,7 @@ class BridgeStage:
             )
 
     def _has_limits(self) -> bool:
-        """Whether a message may be removed, or remove others, before a rule has read it."""
+        """Return whether a message may be removed, or remove others, before a rule has read it."""
         limits = ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_age")
         configs = [*self.plan.case.streams, *(each.config for each in self.plan.case.steps if isinstance(each, Create))]
         return any(
@@ -243,7 +244,7 @@ class BridgeStage:
     # -- rules -------------------------------------------------------------------------------------------------------
 
     async def _settle(self, sidecar: RunningSidecar) -> None:
-        """Wait until every rule has done what there is, in the order in which they feed each other."""
+        """Wait until every rule has finished its work, in the order in which they feed each other."""
         order = {"subject_transform": 0, "sources": 1, "mirror": 1, "republish": 2}
         rules = sorted(self.running().items(), key=lambda item: (order[item[1].kind], item[1].account))
         copying = sum(rule.kind in ("sources", "mirror") for _, rule in rules)
@@ -270,7 +271,7 @@ class BridgeStage:
             ) from None
 
     async def _pending(self, name: str, rule: PlannedRule) -> dict[str, list[tuple[int, int]]]:
-        """Of every stream that the rule reads: its consumers' last delivered sequence, and how many are to come."""
+        """Return for every stream that the rule reads its consumers' last delivered sequence and pending messages."""
         read = {rule.stream: rule.account} if rule.kind == "republish" else dict(rule.sources)
         found: dict[str, list[tuple[int, int]]] = {}
         for stream, account in read.items():
@@ -285,11 +286,11 @@ class BridgeStage:
         return found
 
     async def _delivered(self, account: int, stream: str, consumer: Mapping[str, Any]) -> tuple[int, int]:
-        """The sequence of the last message that a consumer has delivered, and how many are pending, or 1 for some.
+        """Return a consumer's last delivered sequence, and the number of pending messages, or 1 for some.
 
-        Some servers (2.10) also count messages after it that are deleted or that its filters leave out. A new message
-        may not be counted as pending yet: servers notify consumers after the answer to the publisher. So the newest
-        message of the stream is checked, too.
+        Some servers (2.10) also count later messages that are deleted or filtered out. A new message may not be counted
+        as pending yet, because servers notify consumers after they answer the publisher. So the newest message of the
+        stream is checked as well.
         """
         config = consumer["config"]
         filters = config.get("filter_subjects") or [config.get("filter_subject") or ">"]
@@ -299,20 +300,19 @@ class BridgeStage:
         return min(delivered, newest) if consumer["delivered"]["consumer_seq"] else 0, to_come
 
     async def _newest(self, account: int, stream: str, pattern: str) -> int:
-        """The sequence of a stream's newest message of some subjects; 0 for none."""
+        """Return the sequence of a stream's newest message with some subjects; 0 for none."""
         client = self._stages[account].client
         answer = await client.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": pattern})
         return int(answer["message"]["seq"]) if "message" in answer else 0
 
     async def _unlisted(self, account: int, stream: str, rule: PlannedRule) -> list[tuple[int, int]]:
-        """The same where the server does not list the rule's consumer: by the newest message that it means."""
+        """Return the same by the newest selected message, if the server does not list the rule's consumer."""
         if rule.kind != "republish" or "durable" not in rule.more:
             return [(0, 1)]
         return [(await self._newest(account, stream, rule.native.get("src") or ">"), 0)]
 
 
 def _error_number(text: str) -> int | None:
-    """The number of the server's error that the bridge names as the reason of a refusal; None if it names none."""
     found = _ERROR_CODE.search(text)
     return int(found[1]) if found else None
 

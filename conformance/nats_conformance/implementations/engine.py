@@ -1,4 +1,4 @@
-"""The engine of ``transforms`` as a subject of test: it plays cases against a model of a stream account."""
+"""The engine of `transforms` as a test subject: it runs cases against a model of a stream account."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nats_transforms.tested_versions import Version
 
 
 class EngineSubject(SingleSubject):
-    """An engine in the dialect of a version; a minor line that has none yet is expected to behave as the newest one.
+    """An engine in the dialect of a version. A minor line without a dialect is expected to behave like the newest one.
 
     Args:
-        version: full, such as ``2.10.27``.
-        engine: another engine than that of ``transforms``.
+        version: a full version, such as `2.10.27`.
+        engine: an engine to use instead of that of `transforms`.
     """
 
     def __init__(self, version: str, engine: EngineOperations | None = None) -> None:
@@ -26,13 +26,13 @@ class EngineSubject(SingleSubject):
         self.identity = Identity("engine", version)
 
     async def play(self, case: Case) -> Observation:
-        """Play a case on an account of its own."""
+        """Run a case on a new account."""
         refuse_unplayable(case, self._dialect.version)
         return await AccountModel(self._engine, self._dialect).play(case)
 
 
 def refuse_unplayable(case: Case, version: Version) -> None:
-    """Raise CannotPlay for what only a server can show."""
+    """Raise CannotPlay for cases that need a server."""
     if case.scenario is not None:
         raise CannotPlay("a scenario needs servers")
     if "store" in case.needs:

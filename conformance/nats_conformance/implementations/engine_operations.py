@@ -1,7 +1,7 @@
-"""The interface of the account model to an engine, and the engine of ``transforms`` behind it.
+"""Defines the interface between the account model and an engine, and implements it with `transforms`.
 
-An engine decides configurations and computes messages. What a stream keeps, and in which order things happen, is the
-business of ``account_model``; so a wrong engine is one that answers one of these four questions wrongly.
+An engine decides configurations and computes messages. `account_model` handles stored messages and the order of events.
+So a wrong engine is one that answers one of these four questions wrongly.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from nats_transforms.transform import Transform, compile_mapping, compile_transf
 
 Config: TypeAlias = Mapping[str, Json]
 Results: TypeAlias = tuple[bytes | None, ...] | ExpectedRefusal
-"""Return each new subject, None for no match; or that the transform itself is refused."""
+"""Each new subject, None without a match; or the refusal of the transform itself."""
 _Compiled = TypeVar("_Compiled", Republish, Sourcing)
 
 
 class EngineOperations(Protocol):
-    """The four questions. Every operation may raise SubjectError, where an engine is reached through a protocol."""
+    """The four questions to an engine. If it is reached through a protocol, every one may raise SubjectError."""
 
     async def decide(self, config: Json, previous: Config | None, others: Mapping[str, Config]) -> Decision:
-        """What a server answers to a create, or to an update of the stream that has ``previous``.
+        """Return a server's answer to a create, or to an update of the stream with configuration `previous`.
 
-        ``others`` are the configurations of the other streams of the account, by name.
+        `others` are the configurations of the other streams of the account, by name.
         """
 
     async def transform(
@@ -41,24 +41,27 @@ class EngineOperations(Protocol):
     ) -> Results:
         """Return the new subjects at a place of a server.
 
-        At ``republish`` None means that nothing can be received, at ``ingress`` that the message keeps its subject,
-        at ``source`` and ``mirror`` that it is not copied.
+        None means that nothing can be received (`republish`), that the message keeps its subject (`ingress`), or that
+        it is not copied (`source` and `mirror`).
         """
 
     async def republish(self, stream: str, rule: Config, message: Stored, last_sequence: int) -> Message | None:
-        """What is published for a stored message; ``last_sequence`` is that of the subject's message before it."""
+        """Return the republished message for a stored one.
+
+        `last_sequence` is that of the subject's previous message.
+        """
 
     async def copy(self, entry: Config, message: Stored, identity: bytes, *, mirrors: bool) -> Message | None:
-        """The copy of a source's message by an entry of ``sources``, or by ``mirror``; None: it is not selected.
+        """Return the copy of a message by an entry of `sources`, or by `mirror`; None if it is not selected.
 
-        ``identity`` is the source's, which servers from 2.15 on record.
+        `identity` is the source's, which servers from 2.15 on record.
         """
 
 
 class TransformsEngine:
-    """The engine of ``transforms`` in one dialect. Compiled rules are kept.
+    """The engine of `transforms` in one dialect, with a cache of compiled rules.
 
-    The methods that compile are there to be overridden by engines that are wrong on purpose.
+    Intentionally wrong engines override the methods that compile.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -93,18 +96,18 @@ class TransformsEngine:
                     )
                     return tuple(entry.destination(subject) for subject in subjects)
         except TransformError:
-            # The server's words are about the configuration, of which a transform is only a part.
+            # The server's error is about the configuration, which has more parts than the transform.
             return ExpectedRefusal()
 
     def _refuses_source(self, source: bytes, place: TransformPlace) -> bool:
-        """Whether a place takes no such source, whatever the transform makes of it."""
+        """Return whether a place refuses such a source, regardless of the transform."""
         knows_empty = self.dialect.stream_transforms_are_mappings
         if place is TransformPlace.REPUBLISH or (place is TransformPlace.INGRESS and not knows_empty):
             return False
         return not is_valid_filter(source) and (bool(source) or not knows_empty)
 
     def bare_transform(self, source: bytes, destination: bytes, subjects: Sequence[bytes]) -> Results:
-        """Transform subjects with the transform alone, without what its place in a server checks and changes."""
+        """Transform subjects with the transform alone, without the checks and changes of its place in a server."""
         try:
             transform = compile_transform(source, destination, self.dialect)
         except TransformError:
@@ -140,16 +143,16 @@ class TransformsEngine:
         return Message(destination, compiled.block(block, record), message.message.payload)
 
     def republish_rule(self, stream: str, rule: Config) -> Republish:
-        """Compile a ``republish`` object; raises TransformError."""
+        """Compile a `republish` object. Raises TransformError."""
         return compile_republish(stream, rule, self.dialect)
 
     def ingress_transform(self, pair: Config) -> Transform:
-        """Compile a ``subject_transform`` object; raises TransformError."""
+        """Compile a `subject_transform` object. Raises TransformError."""
         build = compile_mapping if self.dialect.stream_transforms_are_mappings else compile_transform
         return build(raw_of(pair.get("src")), raw_of(pair.get("dest")), self.dialect)
 
     def sourcing(self, entry: Config, *, mirrors: bool) -> Sourcing:
-        """Compile an entry of ``sources``, or ``mirror``; raises TransformError."""
+        """Compile an entry of `sources`, or `mirror`. Raises TransformError."""
         return compile_sourcing(entry, self.dialect, mirrors=mirrors)
 
     def _kept(self, key: object, build: Callable[[], _Compiled]) -> _Compiled:
@@ -166,6 +169,6 @@ class TransformsEngine:
 def _published(rule: Republish, subject: bytes) -> bytes | None:
     refusal = rule.refusal(subject)
     if refusal is not None and not refusal.native:
-        # What no client could publish, such a server sends all the same; here it is the server that is spoken for.
+        # Such a server also sends messages that no client could publish, and this engine stands for the server.
         return refusal.destination
     return rule.destination(subject)

@@ -1,8 +1,8 @@
-"""Any library as a subject of test, behind the JSON-lines protocol of ``docs/conformance-protocol.md``.
+"""Any library as a test subject, behind the JSON-lines protocol of `docs/conformance-protocol.md`.
 
-Theory of operation: a library answers what it announces, and the suite's own engine answers the rest, so that a library
-for header blocks need not know stream configurations. A case without requests to the library is not played. A library
-that knows only transforms gets the subjects of the catalogue's transform cases.
+Theory of operation. A library answers the requests that it announces, and the suite's own engine answers the others, so
+a library for header blocks need not implement stream configurations. A case without requests to the library does not
+run. A library that only implements transforms gets the subjects of the catalogue's transform cases.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from nats_transforms.dialect import Dialect, server_dialect
 from nats_transforms.subject import matches, tokens
 
 _START_LIMIT = 60.0
-"""Seconds for a library to come up; generous, as machines are busy and runtimes slow."""
+"""Seconds for a library to start; generous, because machines are busy and runtimes slow."""
 _LIMIT = 30.0
 """Seconds for one answer."""
 _PATIENCE = 3
-"""A library that fails so many times in a row, restarted each time, is not started again."""
+"""A library that fails this many times in a row, after a restart each time, is not started again."""
 
 _RUNNING = {
     TransformPlace.REPUBLISH: "republish",
@@ -66,8 +66,8 @@ class LibrarySubject(SingleSubject):
     """A library that speaks the protocol.
 
     Args:
-        command: starts it; its words.
-        version: of the server whose behaviour is asked for, such as ``2.10.27``.
+        command: the words of the command that starts it.
+        version: the server's version whose behaviour is requested, such as `2.10.27`.
         limit: seconds for every answer but its hello.
 
     Attributes:
@@ -87,7 +87,7 @@ class LibrarySubject(SingleSubject):
         """Start the library and ask who it is.
 
         Raises:
-            SubjectError: it cannot be started, speaks another protocol, or does not know the dialect.
+            SubjectError: it cannot be started, speaks another protocol, or does not support the dialect.
         """
         self._process = await LibraryProcess.start(self._command)
         hello = await self._process.ask("hello", _START_LIMIT, protocol=PROTOCOL, suite="nats-bridge")
@@ -109,7 +109,7 @@ class LibrarySubject(SingleSubject):
         self.identity = Identity("library", self._dialect.name, name=f"{name} {version}".strip())
 
     async def play(self, case: Case) -> Observation:
-        """Play the part of a case that is about what the library offers."""
+        """Run the part of a case that the library implements."""
         refuse_unplayable(case, self._dialect.version)
         process = await self._running()
         library = _Library(process, self.capabilities, self._dialect, self._limit)
@@ -145,13 +145,13 @@ class LibrarySubject(SingleSubject):
         return self._process
 
     def _is_asked_directly(self, transform: TransformCase) -> bool:
-        """Whether the place at which a transform works is not the library's, but the transform itself is."""
+        """Return whether the library implements the transform, but not the place where it is applied."""
         whole = {"stream_config", _RUNNING[transform.place]}
         return bool(_TRANSFORMS & self.capabilities) and not whole <= self.capabilities
 
 
 class _Library:
-    """The library's answers where it gives some, else those of the suite's engine."""
+    """The library's answers for the requests that it supports, and those of the suite's engine for others."""
 
     def __init__(self, process: LibraryProcess, capabilities: frozenset[str], dialect: Dialect, limit: float) -> None:
         self._process = process
@@ -237,7 +237,7 @@ class _Library:
 
 
 async def _transformed(library: _Library, case: Case, transform: TransformCase, dialect: Dialect) -> Observation:
-    """What a transform makes of its subjects, as if a server had been seen to do it."""
+    """Return the observation for a transform's results, as if a server had shown them."""
     if transform.place is not TransformPlace.REPUBLISH and not dialect.stream_fields_of_2_10:
         raise CannotPlay("servers of this version know no transforms at this place")
     if await _subjects_decide(case, transform, TransformsEngine(dialect)):
@@ -271,16 +271,17 @@ async def _transformed(library: _Library, case: Case, transform: TransformCase, 
 
 
 async def _subjects_decide(case: Case, transform: TransformCase, engine: TransformsEngine) -> bool:
-    """Whether a server refuses a stream although its transform is valid: a cycle, a source that misses it."""
+    """Return whether a server refuses a stream although its transform is valid: a cycle, a source that misses it."""
     whole = await AccountModel(engine, engine.dialect).play(case)
     alone = await engine.transform(transform.source, transform.destination, transform.place, transform.subjects)
     return whole.decisions[-1].refusal is not None and isinstance(alone, tuple)
 
 
 def _agree(bare: Results, placed: Results, *, is_random: bool) -> bool:
-    """Whether a place leaves a transform as it is: both refused, whatever the words, or equal results.
+    """Return whether a place does not change a transform.
 
-    Results of `random` differ each time, so their digits do not count then.
+    Both are refused, with any error, or the results are equal. Results of `random` differ each time, so their digits do
+    not count then.
     """
     if not isinstance(bare, tuple) or not isinstance(placed, tuple):
         return isinstance(bare, tuple) == isinstance(placed, tuple)
@@ -310,5 +311,5 @@ def _are_texts(value: Any) -> TypeGuard[list[str]]:
 
 
 def _covers(text: str, wanted: Dialect) -> bool:
-    """Whether a line such as ``2.10``, or a full version, includes the wanted one."""
+    """Return whether a line such as `2.10`, or a full version, includes the wanted one."""
     return text == wanted.name or text == ".".join(map(str, wanted.version[:2]))

@@ -20,7 +20,7 @@ _LAST_WORDS = 5.0
 
 
 class LibraryProcess:
-    """A running library; made by ``start``. After a SubjectError it is ended and cannot be asked again.
+    """A running library, created by `start`. After a SubjectError it is ended and cannot be used again.
 
     Attributes:
         is_ended: whether it is.
@@ -39,7 +39,7 @@ class LibraryProcess:
         """Start the command.
 
         Raises:
-            SubjectError: there is no such program.
+            SubjectError: the program does not exist.
         """
         try:
             process = await asyncio.create_subprocess_exec(
@@ -54,7 +54,7 @@ class LibraryProcess:
         return cls(command, process)
 
     async def ask(self, op: str, limit: float, **members: Json) -> dict[str, Any]:
-        """Send a request and wait for its answer, for ``limit`` seconds at most.
+        """Send a request and wait for its answer, for `limit` seconds at most.
 
         Raises:
             SubjectError: it hangs, has ended, or returns no answer to this request.
@@ -96,7 +96,7 @@ class LibraryProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(line)
-        # The last output of an ended library says more than its closed pipe.
+        # The last output of an ended library is more helpful than its closed pipe.
         with contextlib.suppress(ConnectionError):
             await self._process.stdin.drain()
         return await self._process.stdout.readline()
@@ -107,7 +107,7 @@ class LibraryProcess:
         await self._process.wait()
 
     async def _code(self) -> int | None:
-        """Its exit code, where it has ended and not only closed its output."""
+        """Return the exit code if it has ended, not only closed its output."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS):
                 await self._process.wait()
@@ -119,7 +119,7 @@ class LibraryProcess:
             self._complaints.append(line.decode("utf-8", "replace").strip())
 
     async def failed(self, what: str) -> SubjectError:
-        """End the process; return an error with ``what`` went wrong, and the library's own output."""
+        """End the process. Return an error with `what` went wrong and the library's own output."""
         await self._end()
         said = f"; on stderr: {' | '.join(self._complaints)}" if self._complaints else ""
         return SubjectError(f"the library '{self._name}' {what}{said}")
@@ -131,7 +131,7 @@ class LibraryProcess:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
-        # A child of its own may keep the pipe open; the output so far is enough then.
+        # A child process may keep the pipe open; the output so far is enough then.
         with contextlib.suppress(TimeoutError, ValueError):
             await asyncio.wait_for(self._listening, _LAST_WORDS)
 

@@ -1,6 +1,6 @@
-"""The JSON-lines protocol of libraries: the form of requests and answers, as in ``docs/conformance-protocol.md``.
+"""Implements the JSON-lines protocol of libraries: the form of requests and answers in `docs/conformance-protocol.md`.
 
-Bytes are a text where they are UTF-8, and ``{"base64": …}`` where they are not; both are read everywhere.
+Bytes are a string if they are UTF-8, and otherwise `{"base64": …}`; both are accepted everywhere.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from nats_conformance.catalogue.case import ExpectedRefusal, Json, Message
 from nats_conformance.observation import Decision, Stored
 
 PROTOCOL = 1
-"""The version that is spoken here."""
+"""The protocol version of this suite."""
 
 CAPABILITIES = ("transform", "bare_transform", "stream_config", "republish", "sourcing")
-"""What a library can offer; each is the ``op`` of a request."""
+"""Features that a library can offer; each is the `op` of a request."""
 
 
 def protocol_schema() -> dict[str, Any]:
@@ -36,7 +36,7 @@ def json_of_bytes(raw: bytes) -> Json:
 
 
 def bytes_of(value: Json) -> bytes:
-    """The bytes of a value in a line; raises ValueError or TypeError where it is none."""
+    """Return the bytes of a value in a line. Raise ValueError or TypeError for an invalid one."""
     if isinstance(value, str):
         return value.encode("utf-8")
     if isinstance(value, Mapping) and isinstance(value.get("base64"), str):
@@ -45,7 +45,7 @@ def bytes_of(value: Json) -> bytes:
 
 
 def json_of_message(message: Message | None) -> Json:
-    """A message, or that there is none."""
+    """Return a message, or that there is none."""
     if message is None:
         return None
     return {
@@ -56,19 +56,19 @@ def json_of_message(message: Message | None) -> Json:
 
 
 def message_of(value: Json) -> Message:
-    """The message in a line; headers and payload may be left out."""
+    """Return the message in a line; headers and payload may be left out."""
     if not isinstance(value, Mapping):
         raise TypeError(f"a message is an object, not {value!r}")
     return Message(bytes_of(value["subject"]), bytes_of(value.get("headers", "")), bytes_of(value.get("payload", "")))
 
 
 def json_of_stored(stored: Stored) -> dict[str, Any]:
-    """A stored message. Its time is a text: it has more digits than many JSON readers keep of a number."""
+    """Return a stored message. Its time is a text: it has more digits than many JSON readers keep of a number."""
     return {**json_of_message(stored.message), "sequence": stored.sequence, "time_ns": str(stored.time_ns)}
 
 
 def decision_of(answer: Mapping[str, Json]) -> Decision:
-    """The decision in an answer."""
+    """Return the decision in an answer."""
     refusal = refusal_of(answer)
     if refusal is not None:
         return Decision(refusal=refusal)
@@ -78,7 +78,7 @@ def decision_of(answer: Mapping[str, Json]) -> Decision:
 
 
 def refusal_of(answer: Mapping[str, Json]) -> ExpectedRefusal | None:
-    """The refusal in an answer, if it is one; what a library does not know of it may be left out."""
+    """Return the refusal in an answer, if any. Unknown members may be left out."""
     refused = answer.get("refused")
     if refused is None:
         return None

@@ -21,7 +21,7 @@ from nats_transforms.errors import UnknownDialectError
 
 
 def account_config(accounts: int) -> str:
-    """Server configuration with so many accounts that have JetStream: user ``u0`` with password ``u0``, and so on."""
+    """Return a server configuration with this many JetStream accounts: user `u0` with password `u0`, and so on."""
     each = "\n".join(
         f"  A{number} {{jetstream: enabled, users: [{{user: u{number}, password: u{number}}}]}}"
         for number in range(accounts)
@@ -30,7 +30,7 @@ def account_config(accounts: int) -> str:
 
 
 class NativeSubject(SingleSubject):
-    """A server of our own: every case is played in an account where nothing else is.
+    """A server that the suite starts. Every case runs in an otherwise empty account.
 
     Args:
         binary: of the server.
@@ -60,7 +60,7 @@ class NativeSubject(SingleSubject):
             self._stages.put_nowait(Stage(client))
 
     async def play(self, case: Case) -> Observation:
-        """Play a case; one that harms the server is played on a server that nothing else uses."""
+        """Run a case. One that harms the server runs on a separate server."""
         expectation = case.expected(self.identity.version)
         if case.scenario is not None:
             return await play_scenario(case.scenario, self._binary, self._directory)
@@ -73,7 +73,7 @@ class NativeSubject(SingleSubject):
             self._stages.put_nowait(stage)
 
     async def _play_alone(self, case: Case) -> Observation:
-        """The state of the server as a fact: ``server`` is ``ended`` or ``running``."""
+        """Return the state of the server as a fact: `server` is `ended` or `running`."""
         async with NativeServer(binary=self._binary) as server:
             client = await RawClient.connect(server.url)
             try:
@@ -87,17 +87,17 @@ class NativeSubject(SingleSubject):
                 await client.close()
 
     async def close(self) -> None:
-        """End the server; its store is deleted with the directory."""
+        """End the server. Its store is deleted with the directory."""
         while not self._stages.empty():
             await self._stages.get_nowait().client.close()
         await asyncio.to_thread(self._server.close)
 
 
 class RunningServer(SingleSubject):
-    """A server that others use: cases are moved to streams and subjects of their own, and clean up after themselves.
+    """A server with other users: cases are moved to separate streams and subjects, and clean up after themselves.
 
     Args:
-        url: such as ``nats://127.0.0.1:4222``.
+        url: an address such as `nats://127.0.0.1:4222`.
         credentials: of the user.
     """
 
@@ -129,7 +129,7 @@ class RunningServer(SingleSubject):
         self._stage = Stage(client, Relocation(self.prefix))
 
     async def play(self, case: Case) -> Observation:
-        """Play a case, unless it could harm the server or reach what is not ours."""
+        """Run a case, unless it could harm the server or reach streams of others."""
         if case.harms_server(self.identity.version):
             raise CannotPlay("it would harm the server", is_skip=True)
         reason = obstacle(case)
@@ -140,7 +140,7 @@ class RunningServer(SingleSubject):
         return await self._stage.play(case, case.expected(self.identity.version))
 
     async def close(self) -> None:
-        """Remove what an interrupted case left, and disconnect."""
+        """Remove the streams of an interrupted case, and disconnect."""
         if self._stage is None:
             return
         client = self._stage.client
@@ -151,7 +151,7 @@ class RunningServer(SingleSubject):
             await client.close()
 
     async def _own_streams(self, client: RawClient) -> list[str]:
-        """The streams with our prefix; a server returns the names of its streams page by page."""
+        """Return the streams with this suite's prefix. A server returns the names of its streams in pages."""
         found: list[str] = []
         offset = 0
         while True:

@@ -1,7 +1,7 @@
 """A stream as a server keeps it, in memory: sequences, times, limits, duplicates, rollups, removals, and its sources.
 
-It models only what affects republish and copies: no consumers, ages, TTLs, batches, counters and schedules, nor old
-versions' mistakes in the search for a last sequence; cases about those are for servers (``needs: [store]``).
+It only models features that affect republish and copies: no consumers, ages, TTLs, batches, counters and schedules, and
+no native defects in the search for a last sequence. Cases about those need servers (`needs: [store]`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Clock:
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not an error
-    """The stream refuses a message: holds the server's answer to the publisher."""
+    """The stream refuses a message; contains the server's answer to the publisher."""
 
     def __init__(self, err_code: int, description: str) -> None:
         super().__init__(description)
@@ -54,7 +54,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not an error
 
     @property
     def ack(self) -> dict[str, Json]:
-        """As the stream's answer."""
+        """The refusal as the stream's answer."""
         return {"err_code": self.err_code, "description": self.description}
 
 
@@ -66,8 +66,8 @@ class StreamModel:
         config: as the engine gave it back, defaults filled in.
         identity: which stream of this name it is.
         messages: by sequence, in order.
-        last_sequence: of the last message that was stored, whether it is still there or not.
-        positions: of the sources that it copies: the next sequence, by what makes an entry the same.
+        last_sequence: the sequence of the last stored message, even if it was removed.
+        positions: the next sequence of each copied source, by the identity of the entry.
     """
 
     config: Mapping[str, Any]
@@ -81,19 +81,19 @@ class StreamModel:
         self.last_sequence = max((self.config.get("first_seq") or 0) - 1, 0)
 
     def takes(self, subject: bytes) -> bool:
-        """Whether messages published on a subject come into this stream."""
+        """Return whether messages published on a subject come into this stream."""
         return any(matches(subject, raw_of(each)) for each in self.config.get("subjects", ()))
 
     def newest(self, subject: bytes) -> int:
-        """The sequence of the newest message with this subject that is still there; 0 for none."""
+        """Return the sequence of the newest remaining message with this subject; 0 for none."""
         return next((at for at, each in reversed(self.messages.items()) if each.message.subject == subject), 0)
 
     def check(self, message: Message, *, is_copy: bool = False, takes_duplicates: bool = False) -> int:
         """Check a message as a stream does before it stores it, in a server's order.
 
-        ``is_copy``: a rollup that is not permitted is stored like any message. ``takes_duplicates``: ids do not count.
-        The sequence under which a message with the same id is stored, 0 for none; windows are taken to be longer than
-        a case takes.
+        `is_copy`: a rollup that is not permitted is stored like any message. `takes_duplicates`: ids are ignored.
+        Returns the sequence of a stored message with the same id, 0 for none. Duplicate windows are assumed to be
+        longer than a case.
 
         Raises:
             Refused: the stream refuses it.
@@ -145,7 +145,7 @@ class StreamModel:
             raise Refused(10077, "maximum bytes exceeded")
 
     def store(self, message: Message, time_ns: int, sequence: int | None = None) -> Stored:
-        """Keep a message, under the next sequence where none is given, and remove what it displaces."""
+        """Store a message, with the next sequence if none is given, and remove the messages that it displaces."""
         self.last_sequence = self.last_sequence + 1 if sequence is None else sequence
         stored = Stored(message, self.last_sequence, time_ns)
         if self.config.get("retention") == "interest":
@@ -186,11 +186,11 @@ class StreamModel:
             del self.messages[next(iter(self.messages))]
 
     def delete(self, sequence: int) -> bool:
-        """Remove one message; whether it was there."""
+        """Remove one message. Return whether it existed."""
         return self.messages.pop(sequence, None) is not None
 
     def purge(self, request: Mapping[str, Any]) -> None:
-        """Remove messages: those of ``filter``, those before ``seq``, all but the newest ``keep`` of them."""
+        """Remove messages: those matching `filter`, those before `seq`, or all but the newest `keep` of them."""
         pattern = raw_of(request.get("filter") or ">")
         chosen = [sequence for sequence, each in self.messages.items() if matches(each.message.subject, pattern)]
         if request.get("seq"):
@@ -201,7 +201,7 @@ class StreamModel:
             del self.messages[sequence]
 
     def remember_id(self, message_id: bytes, sequence: int) -> None:
-        """Take a message id for that of a stored message."""
+        """Assign another message id to a stored message."""
         self._ids[message_id] = sequence
 
     def forget_id(self, message_id: bytes) -> None:
@@ -212,7 +212,6 @@ class StreamModel:
         return sum(self._size(each.message) for each in self.messages.values())
 
     def _size(self, message: Message) -> int:
-        """What max_bytes counts for a message."""
         in_memory = self.config.get("storage") == "memory"
         overhead = _IN_MEMORY if in_memory else _IN_FILE + (_HEADERS_IN_FILE if message.header_block else 0)
         return len(message.subject) + len(message.header_block) + len(message.payload) + overhead
@@ -222,7 +221,7 @@ class StreamModel:
 
 
 def header(block: bytes, name: bytes) -> bytes:
-    """The value that a server reads under a name: that of its first line; empty where there is none."""
+    """Return the value that a server reads for a name, from its first line; empty without one."""
     start = block.find(b"\n" + name + b":")
     if start < 0:
         return b""
@@ -231,7 +230,7 @@ def header(block: bytes, name: bytes) -> bytes:
 
 
 def ingested(block: bytes, dialect: Dialect) -> bytes:
-    """The header block as it is stored."""
+    """Return the header block as it is stored."""
     if dialect.status_is_cut:
         return remove(_without_status(block), _REQUEST_INFO)
     at = block.find(b"\n" + _REQUEST_INFO + b":") + 1
@@ -269,7 +268,7 @@ def start_of(
 
 
 def _recorded(entry: Mapping[str, Json], target: StreamModel, dialect: Dialect) -> int:
-    """The sequence in the newest record of this entry that the target holds; 0 for none."""
+    """Return the sequence in the newest record of this entry in the target; 0 for none."""
     checked = entry.get("filter_subject") if dialect.source_search_follows_filter else None
     for each in reversed(target.messages.values()):
         if checked and not matches(each.message.subject, raw_of(checked)):

@@ -1,6 +1,6 @@
-"""Native servers of chosen versions: getting one, running one or a cluster, and what is at hand.
+"""Gets native servers of chosen versions, and runs a single one or a cluster.
 
-Nothing else in the project cares where a server came from.
+No other package depends on where a server comes from.
 """
 
 from nats_conformance.native_servers.cache import ServerCache

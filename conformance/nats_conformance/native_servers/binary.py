@@ -16,7 +16,7 @@ _LIMIT = 60.0
 
 
 def version_of(binary: Path) -> str:
-    """The version that ``binary -v`` prints, such as ``2.10.27``; raises WayFailedError without one."""
+    """Return the version that `binary -v` prints, such as `2.10.27`. Raise WayFailedError without one."""
     try:
         done = subprocess.run(
             [str(binary), "-v"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
@@ -32,13 +32,13 @@ def version_of(binary: Path) -> str:
 
 
 def require_version(binary: Path, version: str) -> None:
-    """Raise WayFailedError unless ``binary`` prints exactly ``version``."""
+    """Raise WayFailedError unless `binary` prints exactly `version`."""
     said = version_of(binary)
     if said != canonical(version):
         raise WayFailedError(f"{binary} says it is {said}, wanted {version}")
 
 
 def on_path() -> Path | None:
-    """The nats-server that a shell would start, if any."""
+    """Return the nats-server that a shell would start, if any."""
     found = shutil.which(NAME)
     return Path(found) if found else None

@@ -1,4 +1,4 @@
-"""The folder that keeps native servers: ``servers/<version>/nats-server`` below the cache of this program.
+"""The folder with native servers: `servers/<version>/nats-server` below the cache of this program.
 
 A binary appears there whole or not at all (written next to it, then renamed), so a reader needs no lock. Writers
 of one version take turns by a file lock, which spares the second one the work.
@@ -20,7 +20,7 @@ from nats_conformance.native_servers.versions import Version, canonical, parse
 
 
 def default_root(environment: Mapping[str, str] | None = None) -> Path:
-    """``$NATS_BRIDGE_CACHE``, else ``$XDG_CACHE_HOME/nats-bridge``, else ``~/.cache/nats-bridge``."""
+    """Return `$NATS_BRIDGE_CACHE`, or else `$XDG_CACHE_HOME/nats-bridge`, or else `~/.cache/nats-bridge`."""
     environment = os.environ if environment is None else environment
     if own := environment.get("NATS_BRIDGE_CACHE"):
         return Path(own)
@@ -30,7 +30,7 @@ def default_root(environment: Mapping[str, str] | None = None) -> Path:
 
 
 class ServerCache:
-    """Native servers below ``root`` (default: ``default_root()``)."""
+    """Native servers below `root` (default: `default_root()`)."""
 
     __slots__ = ("_folder",)
 
@@ -38,11 +38,11 @@ class ServerCache:
         self._folder = (default_root() if root is None else root).absolute() / "servers"
 
     def path(self, version: str) -> Path:
-        """Where the binary of ``version`` is, or would be."""
+        """Return the path for the binary of `version`."""
         return self._folder / canonical(version) / NAME
 
     def versions(self) -> list[str]:
-        """The versions kept, oldest first."""
+        """Return the versions kept, oldest first."""
         found: list[tuple[Version, str]] = []
         for binary in self._folder.glob(f"*/{NAME}"):
             try:
@@ -52,7 +52,7 @@ class ServerCache:
         return [name for _, name in sorted(found)]
 
     def keep(self, binary: Path, version: str) -> Path:
-        """Copy ``binary`` into the cache, in one step as seen by others; returns its new place."""
+        """Copy `binary` into the cache, atomically. Return its new place."""
         place = self.path(version)
         place.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=".new-", dir=place.parent)
@@ -68,7 +68,7 @@ class ServerCache:
 
     @contextmanager
     def turn(self, version: str) -> Iterator[None]:
-        """Hold the right to fetch ``version``; other processes wait here until it is released."""
+        """Hold the lock for fetching `version`; other processes wait here until it is released."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / f".{version}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

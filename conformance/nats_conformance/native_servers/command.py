@@ -1,4 +1,4 @@
-"""``nats-conform servers``: which native servers are at hand, and getting more."""
+"""`nats-conform servers`: lists native servers in reach, and gets more."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Native servers from Debian's packages, downloaded and unpacked without root.
 
-The machine's own suites are asked first. Other suites need package lists that the machine does not have:
-those are loaded into a state of their own in a temporary folder, from the mirror that the machine itself
-uses, and checked with the machine's Debian keyring. Nothing is installed; the machine's apt state stays as
-it is.
+The machine's own suites are tried first. Other suites need package lists that the machine lacks. These are loaded into
+a separate apt state in a temporary folder, from the machine's own mirror, and checked with its Debian keyring. Nothing
+is installed, and the machine's apt state does not change.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _OPTION = re.compile(r"\[([^]]*)\]")
 
 
 def unpack(version: str, folder: Path, report: Report) -> Path:
-    """Download the package of ``version`` into ``folder`` and unpack the binary; raises WayFailedError."""
+    """Download the package of `version` into `folder`, and unpack the binary. Raise WayFailedError."""
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
         raise WayFailedError(f"there is no {missing[0]} on PATH")
@@ -69,7 +68,7 @@ def unpack(version: str, folder: Path, report: Report) -> Path:
 
 
 def exact_package_version(offered: list[str], version: str) -> str | None:
-    """The first Debian version (``2.10.27-1+b2``) in ``offered`` whose upstream part is ``version``."""
+    """Return the first Debian version (`2.10.27-1+b2`) in `offered` whose upstream part is `version`."""
     for text in offered:
         matched = _UPSTREAM.match(text)
         if matched is not None and matched[1] == version:
@@ -78,10 +77,10 @@ def exact_package_version(offered: list[str], version: str) -> str | None:
 
 
 def mirror(sources: Path) -> str:
-    """The address of the Debian archive that apt uses, by its configuration folder ``sources``.
+    """Return the address of the Debian archive in apt's configuration folder `sources`.
 
-    An entry counts when it is signed by Debian's keyring, or names no keyring and ends in ``/debian``;
-    security and update suites are passed over. Raises WayFailedError when there is none.
+    An entry counts if it is signed by Debian's keyring, or names no keyring and ends in `/debian`. Security and update
+    suites are skipped. Raises WayFailedError if no entry counts.
     """
     for address, suites, signed_by in _entries(sources):
         if not any(suite and "-" not in suite and "/" not in suite for suite in suites):
@@ -114,7 +113,7 @@ def _entries(sources: Path) -> Iterator[tuple[str, list[str], str]]:
 
 
 def _private_state(folder: Path, address: str) -> list[str]:
-    """apt options for a state of its own below ``folder`` that knows ``SUITES`` at ``address``."""
+    """Return apt options for a separate state below `folder` with `SUITES` from `address`."""
     if not KEYRING.is_file():
         raise WayFailedError(f"there is no {KEYRING} to check packages with")
     for part in ("lists/partial", "cache/archives/partial"):
@@ -133,7 +132,7 @@ def _private_state(folder: Path, address: str) -> list[str]:
 
 
 def _offered(options: list[str], folder: Path, report: Report) -> list[str]:
-    """The versions of the package that apt can download with ``options``."""
+    """Return the versions of the package that apt can download with `options`."""
     listed = run(["apt-cache", *options, "madison", NAME], limit=STEP_LIMIT, report=report, directory=folder)
     columns = [line.split("|") for line in listed.splitlines()]
     return [column[1].strip() for column in columns if len(column) == 3 and column[2].strip().endswith("Packages")]

@@ -1,4 +1,4 @@
-"""What can go wrong around native servers: errors with a code, a remedy, and whether to try again."""
+"""Errors of native servers, with a code, a remedy, and whether a retry can help."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class ServersError(Exception):
-    """Base of this package's errors: ``code`` names the kind, ``exit_code`` is what a command ends with."""
+    """Base of this package's errors. `code` names the kind; `exit_code` is the exit code of a command."""
 
     code = "servers"
     exit_code = 3
@@ -14,21 +14,21 @@ class ServersError(Exception):
 
 
 class InvalidVersionError(ServersError):
-    """A text that is neither a full version (2.10.27) nor a minor line (2.10)."""
+    """The text is neither a full version (2.10.27) nor a minor line (2.10)."""
 
     code = "invalid_version"
     exit_code = 2
 
 
 class WayFailedError(ServersError):
-    """One way of getting a server failed; the text holds the reason. The next way is tried."""
+    """One way of getting a server failed, with the reason as text. The next way is tried."""
 
     code = "way_failed"
     retriable = True
 
 
 class ServerNotFoundError(ServersError):
-    """No way led to a server of the wanted version; ``attempts`` holds (way, reason) in the order tried."""
+    """No way led to a server of the wanted version. `attempts` contains (way, reason) in order."""
 
     code = "server_not_found"
     retriable = True
@@ -44,7 +44,7 @@ class ServerNotFoundError(ServersError):
 
 
 class ServerStartError(ServersError):
-    """A server ended, or stayed silent, before it was ready; ``log_tail`` holds its last log lines."""
+    """A server ended or did not become ready in time. `log_tail` contains its last log lines."""
 
     code = "server_start"
 
@@ -54,7 +54,7 @@ class ServerStartError(ServersError):
 
 
 class PortTakenError(ServerStartError):
-    """Another process holds the port a server was to listen on."""
+    """Another process uses the port a server was to listen on."""
 
     code = "port_taken"
     retriable = True

@@ -1,7 +1,7 @@
 """Getting a native server of a wanted version, from wherever one can be had.
 
-Ways are tried in one fixed order: PATH, the cache, Go, Debian's packages, the project's releases. Whatever
-comes out is asked for its version before anyone may use it; what was built or downloaded goes into the cache.
+Ways are tried in a fixed order: PATH, the cache, Go, Debian's packages, the project's releases. The version of every
+result is checked before use. A server that was built or downloaded goes into the cache.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """A server at hand: its version, its binary, and where it was found (``path`` or ``cache``)."""
+    """A server in reach: its version, its binary, and where it was found (`path` or `cache`)."""
 
     version: str
     binary: Path
@@ -53,10 +53,9 @@ def _silent(_: str) -> None:
 def fetch(
     version: str, *, cache: ServerCache | None = None, report: Report = _silent, ways: Sequence[Way] = WAYS
 ) -> Path:
-    """The binary of ``version`` (``2.10.27``, ``2.16.0-RC.1``, or ``2.10`` for its newest patch), ready to run.
+    """Return the binary of `version` (`2.10.27`, `2.16.0-RC.1`, or `2.10` for its newest patch), ready to run.
 
-    ``report`` gets each step. Raises InvalidVersionError, or ServerNotFoundError that lists how
-    each way failed.
+    `report` is called for each step. Raises InvalidVersionError, or ServerNotFoundError with the error of each way.
     """
     cache = cache or ServerCache()
     version = resolve(version, cache=cache, report=report) if is_minor(version) else canonical(version)
@@ -92,7 +91,7 @@ def fetch(
 
 
 def binary_of(version: str | None, binary: Path | None) -> Path:
-    """``binary``, or that of ``version``, fetched; raises ServersError where neither is given."""
+    """Return `binary`, or fetch that of `version`. Raise ServersError if both are None."""
     if binary is not None:
         return binary
     if version is None:
@@ -107,7 +106,7 @@ def resolve(
     report: Report = _silent,
     released: Callable[[Path, Report], list[str]] = go_build.released_versions,
 ) -> str:
-    """The newest patch of ``minor`` (``2.11``): as Go lists it, else the newest cached or built-in one.
+    """Return the newest patch of `minor` (`2.11`): from Go's list, or else the newest cached or built-in one.
 
     Raises InvalidVersionError, or ServerNotFoundError when nothing of that line is known.
     """
@@ -131,11 +130,11 @@ def resolve(
 
 
 def available(cache: ServerCache | None = None) -> list[FoundServer]:
-    """The servers at hand without building or downloading: on PATH, then cached, oldest first."""
+    """Return the servers at hand without building or downloading: on PATH, then cached, oldest first."""
     cache = cache or ServerCache()
     found: list[FoundServer] = []
     if (binary := on_path()) is not None:
-        with suppress(WayFailedError):  # something else of that name; fetch passes it over as well
+        with suppress(WayFailedError):  # another program of that name, which fetch skips as well
             found.append(FoundServer(version_of(binary), binary, "path"))
     found.extend(FoundServer(version, cache.path(version), "cache") for version in cache.versions())
     return found

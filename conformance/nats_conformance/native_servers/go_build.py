@@ -16,7 +16,7 @@ LIST_LIMIT = 60.0
 
 
 def build(version: str, folder: Path, report: Report) -> Path:
-    """Build ``version`` into ``folder`` and return the binary; raises WayFailedError."""
+    """Build `version` into `folder`, and return the binary. Raise WayFailedError."""
     report(f"go install {MODULE}@v{version}")
     run(
         [_go(), "install", f"{MODULE}@v{version}"],
@@ -29,7 +29,7 @@ def build(version: str, folder: Path, report: Report) -> Path:
 
 
 def released_versions(folder: Path, report: Report) -> list[str]:
-    """What the module's versions are called, pre-releases included; raises WayFailedError."""
+    """Return the versions of the module, including pre-releases. Raise WayFailedError."""
     listed = run(
         [_go(), "list", "-m", "-versions", MODULE],
         limit=LIST_LIMIT,

@@ -11,10 +11,10 @@ from typing import Self
 
 
 class Lifetime(ABC):
-    """What a server and a cluster have in common; a context manager, plain and async.
+    """Common parts of a server and a cluster; a context manager, plain and async.
 
     Attributes:
-        directory: where configuration, stores and logs lie.
+        directory: the folder for configuration, stores and logs.
     """
 
     directory: Path
@@ -26,11 +26,11 @@ class Lifetime(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """End; stores stay."""
+        """End the processes; stores stay."""
 
     @abstractmethod
     def interrupt(self) -> None:
-        """Kill what runs, so that a `start` in another thread fails."""
+        """Kill the processes, so that a `start` in another thread fails."""
 
     def close(self) -> None:
         """Stop, and remove the directory if it is a temporary one."""
@@ -51,7 +51,7 @@ class Lifetime(ABC):
         self.close()
 
     async def started(self) -> Self:
-        """`start` in a thread; where the task is cancelled before its end, nothing stays of it."""
+        """Run `start` in a thread. If the task is cancelled meanwhile, remove everything that was started."""
         starting = asyncio.create_task(asyncio.to_thread(self.start))
         try:
             return await asyncio.shield(starting)

@@ -1,4 +1,4 @@
-"""Three native servers that form a JetStream cluster, ready when a meta leader knows all others."""
+"""Three native servers that form a JetStream cluster. It is ready when a meta leader knows all others."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _POLL = 0.05
 
 
 class NativeCluster(Lifetime):
-    """``size`` servers of ``version`` in one cluster; ``config`` goes to each, as with NativeServer.
+    """`size` servers of `version` in one cluster. `config` is passed to each, as with NativeServer.
 
-    ``directory`` is kept; without it a temporary one is removed by ``close``. Without ``advertise``, servers
-    do not send clients the other nodes' addresses. A context manager, plain and async.
+    `directory` is kept; without it, `close` removes a temporary one. Without `advertise`, servers do not send clients
+    the other nodes' addresses. A context manager, plain and async.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class NativeCluster(Lifetime):
         return [node.url for node in self.nodes]
 
     def start(self) -> Self:
-        """Start all nodes and wait for the meta leader; raises ServerStartError.
+        """Start all nodes and wait for the meta leader. Raises ServerStartError.
 
-        Once in about a hundred starts a server 2.10.27 has all its routes and never learns of the leader that the
-        others know: such a cluster is started again.
+        In about one of a hundred starts, a 2.10.27 server has all its routes but never learns the leader that the
+        others know. Such a cluster is started again.
         """
         limits = iter(_LIMITS)
         limit = next(limits)
-        ports_are_known = bool(self.nodes)  # to clients, and to the stores' members: they cannot change any more
+        ports_are_known = bool(self.nodes)  # clients and the stores' members know them, so they cannot change
         for _ in range(_TRIES):
             self._make_nodes()
             try:
@@ -85,11 +85,10 @@ class NativeCluster(Lifetime):
         raise PortTakenError(f"{_NAME}: {_TRIES} times in a row a port was taken by others")
 
     def await_leader(self, limit: float = LEADER_LIMIT) -> NativeServer:
-        """Wait until all running nodes name one meta leader and it knows them as current; return it.
+        """Wait until all running nodes name one meta leader that knows them as current, and return it.
 
-        Raises NoLeaderError when that takes longer than ``limit`` seconds, ServerStartError when a node ended on
-        its own, PortTakenError when it ended for its route port (which a server opens only after it has called
-        itself ready).
+        Raises NoLeaderError after `limit` seconds, ServerStartError if a node ended by itself, and PortTakenError if it
+        ended because of its route port (which a server opens only after it has reported itself ready).
         """
         deadline = time.monotonic() + limit
         while True:
@@ -109,10 +108,10 @@ class NativeCluster(Lifetime):
             time.sleep(_POLL)
 
     def bring_back(self, node: NativeServer) -> NativeServer:
-        """Start a node that has ended, and wait until all agree on a meta leader; return the leader.
+        """Start an ended node, and wait until all agree on a meta leader. Return the leader.
 
-        Now and then a server 2.10.27 that comes back never learns of the leader that the others know, more often on a
-        busy machine: it is started again. Raises as ``await_leader`` does.
+        Sometimes a restarted 2.10.27 server never learns the leader that the others know, especially on a busy machine.
+        It is then started again. Raises the errors of `await_leader`.
         """
         node.start()
         for limit in _LIMITS[:-1]:
@@ -127,7 +126,7 @@ class NativeCluster(Lifetime):
             node.stop()
 
     def interrupt(self) -> None:
-        """Kill all nodes; a `start` that waits for a leader in another thread fails."""
+        """Kill all nodes. A `start` that waits for a leader in another thread then fails."""
         for node in self.nodes:
             node.interrupt()
 
@@ -157,9 +156,9 @@ class NativeCluster(Lifetime):
 
 
 def _meta_state(node: NativeServer) -> tuple[str, frozenset[str]]:
-    """The meta leader as ``node`` knows it, and the current followers, known to the leader only.
+    """Return the meta leader that `node` knows, and the current followers, which only the leader knows.
 
-    Both are empty while the node knows none. Fields as in 2.9.10 to 2.15.1 (``/jsz``, ``meta_cluster``).
+    Both are empty while the node knows none. The fields are those of 2.9.10 to 2.15.1 (`/jsz`, `meta_cluster`).
     """
     try:
         state = node.monitored("/jsz").get("meta_cluster") or {}

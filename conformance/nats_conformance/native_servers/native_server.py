@@ -1,8 +1,8 @@
 """A running native server: on a free loopback port, watched through its log, stopped by its process id.
 
-Ready means that the server has logged it: the line comes after the port listens and JetStream has recovered,
-in every version from 2.9 to 2.15, with or without TLS. Ports are taken below the range that the system hands
-to outgoing connections, so that a restart finds its port free: the kernel gives it to no other process.
+A server is ready when it has logged so. In every version from 2.9 to 2.15, with or without TLS, that line follows after
+the port listens and JetStream has recovered. Ports are below the range of outgoing connections, so the kernel gives
+them to no other process, and a restart finds its port free.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from nats_conformance.native_servers.lifetime import Lifetime
 
 HOST = "127.0.0.1"
 READY_LIMIT = 120.0
-"""Seconds until a silent server counts as not starting; generous, as a busy machine is slow."""
+"""Seconds until a silent server counts as not starting; generous, because a busy machine is slow."""
 STOP_LIMIT = 60.0
 _ANSWER_LIMIT = 10.0
 _TRIES = 20
 _LEAF_PORT = "$LEAF_PORT"
 LEAF_LISTENER = f'host: "{HOST}", port: {_LEAF_PORT}, authorization: {{timeout: {READY_LIMIT:g}}}'
-"""Members of ``leafnodes``: a listener on a port that is free when the server starts.
+"""Members of `leafnodes`: a listener on a port that is free when the server starts.
 
 It waits for a leaf's CONNECT as long as for a server: by default two seconds, which a busy machine exceeds.
 """
@@ -41,10 +41,10 @@ _POLL = 0.005
 _READY = b"Server is ready"
 _TAKEN = "address already in use"
 PORTS = range(20000, 30000)
-"""The ports, of which one is taken at random.
+"""Ports to choose from at random.
 
-A caller that starts servers from several processes gives each a range of its own: to the others, the port of a stopped
-server looks free.
+A caller that starts servers from several processes gives each a separate range, because the port of a stopped server
+looks free to the others.
 """
 
 _running: set[NativeServer] = set()
@@ -63,16 +63,15 @@ def free_port() -> int:
 
 
 class NativeServer(Lifetime):
-    """One native server, with JetStream in a store of its own.
+    """One native server, with JetStream in a separate store.
 
-    ``version`` is fetched when ``binary`` is not given. ``config`` is text as in the server's
-    configuration file (accounts, authorization, tls, limits); address, port, name, log and store stay those
-    of this object. ``directory`` holds configuration, store and log and is left in place; without it a
-    temporary one is removed by ``close``. ``port`` 0 picks a free one. ``monitor`` opens the HTTP
-    monitoring port as well. Where ``config`` names ``$LEAF_PORT``, as ``LEAF_LISTENER`` does, ``leaf_port`` is
-    picked, too.
+    `version` is fetched if `binary` is None. `config` is text in the form of the server's configuration file (accounts,
+    authorization, tls, limits); address, port, name, log and store are those of this object. `directory` contains
+    configuration, store and log, and is kept; without it, `close` removes a temporary one. `port` 0 picks a free one.
+    `monitor` also opens the HTTP monitoring port. If `config` contains `$LEAF_PORT`, like `LEAF_LISTENER`, `leaf_port`
+    is picked as well.
 
-    A context manager, plain and async: start on entry, ``close`` on exit.
+    A context manager, plain and async: start on entry, `close` on exit.
     """
 
     def __init__(
@@ -107,21 +106,21 @@ class NativeServer(Lifetime):
 
     @property
     def url(self) -> str:
-        """Where clients connect; known once started."""
+        """The address for clients, known once started."""
         if not self.port:
             raise ServersError(f"server {self.name} has no port before it is started")
         return f"nats://{HOST}:{self.port}"
 
     @property
     def monitor_url(self) -> str:
-        """Where the server's HTTP monitoring answers; needs ``monitor``."""
+        """The address of the server's HTTP monitoring; needs `monitor`."""
         if not self.monitor_port:
             raise ServersError(f"server {self.name} has no monitoring port; start it with monitor=True")
         return f"http://{HOST}:{self.monitor_port}"
 
     def monitored(self, path: str) -> dict[str, Any]:
-        """What HTTP monitoring answers, for such as ``/varz``; an OSError while the server is away."""
-        # Past the proxies of the environment, which know nothing of this machine's loopback addresses.
+        """Return the answer of HTTP monitoring for a path such as `/varz`. Raises OSError while the server is down."""
+        # Ignore proxies of the environment, which cannot reach this machine's loopback addresses.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(self.monitor_url + path, timeout=_ANSWER_LIMIT) as answer:
             found: dict[str, Any] = json.load(answer)
@@ -141,18 +140,18 @@ class NativeServer(Lifetime):
 
     @property
     def died(self) -> bool:
-        """Whether the server ended without being asked to."""
+        """Whether the server ended by itself."""
         return self._process is not None and self._process.poll() is not None
 
     def death(self) -> ServerStartError:
-        """Return the error that reports how a server ``died``."""
+        """Return the error that reports how a server `died`."""
         code = self._process.poll() if self._process else None
         tail = self.log_tail()
         kind = PortTakenError if any(_TAKEN in line for line in tail) else ServerStartError
         return kind(f"server {self.name} ({self.version}) ended on its own with {code}:", tail)
 
     def log_tail(self, lines: int = 15) -> list[str]:
-        """The last lines of the log."""
+        """Return the last lines of the log."""
         if not self.log_file.exists():
             return []
         return self.log_file.read_text("utf-8", "replace").splitlines()[-lines:]
@@ -160,8 +159,8 @@ class NativeServer(Lifetime):
     def start(self) -> Self:
         """Start and wait until ready.
 
-        Raises ServerStartError with the last log lines when the server ends first, PortTakenError when the
-        port is one that the caller chose and another process holds.
+        Raises ServerStartError with the last log lines when the server ends first, PortTakenError when the port is one
+        that the caller chose and another process uses.
         """
         if self.running:
             raise ServersError(f"server {self.name} is running already")
@@ -178,20 +177,20 @@ class NativeServer(Lifetime):
                 if not self._port_is_ours:
                     raise
             else:
-                self._port_is_ours = False  # clients know it now: a restart keeps it
+                self._port_is_ours = False  # clients know it now, so a restart keeps it
                 return self
         raise PortTakenError(f"server {self.name}: {_TRIES} ports in a row were taken by others")
 
     def stop(self) -> None:
-        """Ask the server to end (SIGTERM) and wait for it; the store stays. Does nothing when not running."""
+        """Ask the server to end (SIGTERM), and wait for it. The store stays. Does nothing if it is not running."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the server at once (SIGKILL), as a crash would; the store stays as it is."""
+        """End the server at once (SIGKILL), like a crash. The store stays as it is."""
         self._end(signal.SIGKILL)
 
     def interrupt(self) -> None:
-        """Kill the process; a `start` that waits for it in another thread fails."""
+        """Kill the process. A `start` that waits for it in another thread then fails."""
         if self._process is not None:
             self._process.kill()
 
@@ -233,7 +232,7 @@ class NativeServer(Lifetime):
 
     def _launch(self) -> None:
         logged_before = self.log_file.stat().st_size if self.log_file.exists() else 0
-        # The server reports a refused configuration on stderr, before the log exists: both end up in the one file.
+        # The server reports a refused configuration on stderr before the log exists, so both go into the same file.
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command(),
@@ -249,7 +248,7 @@ class NativeServer(Lifetime):
             log.seek(logged_before)
             said = b""
             while True:
-                ended = self._process.poll() is not None  # asked before reading, to read its last words too
+                ended = self._process.poll() is not None  # checked before reading, to read its last output as well
                 said += log.read()
                 if _READY in said and not ended:
                     return

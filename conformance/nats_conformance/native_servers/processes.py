@@ -26,10 +26,10 @@ def run(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> str:
-    """Run ``command`` and return what it wrote to stdout; its stderr lines go to ``report`` as they come.
+    """Run `command` and return its stdout. Its stderr lines are passed to `report` as they come.
 
-    ``limit`` is in seconds. Raises WayFailedError when the command is missing, fails (with its last line), or
-    takes longer; then it is ended together with what it started.
+    `limit` is in seconds. Raises WayFailedError if the command is missing, fails (with its last line), or takes longer;
+    it is then ended together with its child processes.
     """
     try:
         process = subprocess.Popen(

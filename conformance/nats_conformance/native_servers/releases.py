@@ -16,7 +16,7 @@ from nats_conformance.native_servers.processes import Report
 BASE = "https://github.com/nats-io/nats-server/releases/download"
 CHECKSUMS = "SHA256SUMS"
 TIMEOUT = 60.0
-_LARGEST = 200_000_000  # bytes; an archive is about a tenth of that
+_LARGEST = 200_000_000  # bytes; an archive has about a tenth of that
 
 _SYSTEMS = {"Linux": "linux", "Darwin": "darwin", "FreeBSD": "freebsd"}
 _MACHINES = {
@@ -26,7 +26,7 @@ _MACHINES = {
 
 
 def archive_name(version: str, system: str, machine: str) -> str:
-    """The archive's name for ``platform.system()`` and ``platform.machine()``; raises WayFailedError."""
+    """Return the archive's name for `platform.system()` and `platform.machine()`. Raise WayFailedError."""
     try:
         return f"{NAME}-v{version}-{_SYSTEMS[system]}-{_MACHINES[machine]}.tar.gz"
     except KeyError as error:
@@ -34,7 +34,7 @@ def archive_name(version: str, system: str, machine: str) -> str:
 
 
 def download(version: str, folder: Path, report: Report, *, base: str = BASE) -> Path:
-    """Download ``version`` for this machine into ``folder`` and unpack the binary; raises WayFailedError."""
+    """Download `version` for this machine into `folder`, and unpack the binary. Raise WayFailedError."""
     archive = archive_name(version, platform.system(), platform.machine())
     address = f"{base}/v{version}/{archive}"
     report(f"downloading {address}")
@@ -70,7 +70,7 @@ def _read(address: str) -> bytes:
         with urllib.request.urlopen(address, timeout=TIMEOUT) as answer:
             body: bytes = answer.read(_LARGEST + 1)
     except urllib.error.HTTPError as error:
-        with error:  # it is an open answer, too
+        with error:  # the error is also an open answer
             raise WayFailedError(f"{address}: {error}") from error
     except OSError as error:
         raise WayFailedError(f"{address}: {error}") from error

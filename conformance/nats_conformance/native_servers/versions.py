@@ -1,6 +1,6 @@
 """Versions of native servers: reading them, and finding the newest patch of a minor line.
 
-A pre-release (``2.16.0-RC.1``) is only there for those who name it.
+A pre-release (`2.16.0-RC.1`) is only used if it is named explicitly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TEXT = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6})(-[0-9A-Za-z][0-9A-Za-z
 
 
 def _read(text: str) -> tuple[tuple[int, ...], str]:
-    """The numbers of a version, and what a pre-release has behind them."""
+    """Return the numbers of a version, and the suffix of a pre-release."""
     matched = _TEXT.fullmatch(text.strip())
     if matched is None:
         raise InvalidVersionError(f"version {text!r}: expected a form such as 2.10.27, or 2.10 for its newest patch")
@@ -24,19 +24,19 @@ def _read(text: str) -> tuple[tuple[int, ...], str]:
 
 
 def is_minor(text: str) -> bool:
-    """Whether ``text`` names a minor line (``2.10``) and not a full version; raises InvalidVersionError."""
+    """Return whether `text` is a minor line (`2.10`) instead of a full version. Raise InvalidVersionError."""
     return len(_read(text)[0]) == 2
 
 
 def parse(text: str) -> Version:
-    """A release, ``2.10.27`` or ``v2.10.27``, as three numbers; raises InvalidVersionError for anything else."""
+    """Return a release, `2.10.27` or `v2.10.27`, as three numbers. Raise InvalidVersionError for anything else."""
     if _read(text)[1]:
         raise InvalidVersionError(f"version {text!r}: a release is needed here, not a pre-release")
     return numbers(text)
 
 
 def numbers(text: str) -> Version:
-    """The numbers of a full version, those of its release for a pre-release; raises InvalidVersionError."""
+    """Return the numbers of a full version; of its release for a pre-release. Raise InvalidVersionError."""
     fields, _ = _read(text)
     if len(fields) != 3:
         raise InvalidVersionError(f"version {text!r}: a patch number is needed here, such as {text}.0")
@@ -44,12 +44,12 @@ def numbers(text: str) -> Version:
 
 
 def canonical(text: str) -> str:
-    """A full version as servers print it: ``2.10.27``, ``2.16.0-RC.1``; raises InvalidVersionError."""
+    """Return a full version as servers print it: `2.10.27`, `2.16.0-RC.1`. Raise InvalidVersionError."""
     return ".".join(map(str, numbers(text))) + _read(text)[1]
 
 
 def newest_patch(minor: str, versions: Iterable[str]) -> str | None:
-    """The newest of ``versions`` within the line ``minor``; texts that name no release are passed over."""
+    """Return the newest of `versions` within the line `minor`. Texts that are not releases are skipped."""
     line, _ = _read(minor)
     found: list[Version] = []
     for text in versions:

@@ -16,10 +16,10 @@ __all__ = ["Cell", "Judged", "judged", "write_reports"]
 
 
 def write_reports(result: Judged, folder: Path) -> list[Path]:
-    """Write the reports into a folder, made where it is not there.
+    """Write the reports into a folder, which is created if it does not exist.
 
-    They are ``report.json``, ``junit.xml``, ``report.md``, ``badge.json`` for services that draw badges, and last
-    ``index.html``.
+    They are `report.json`, `junit.xml`, `report.md`, `badge.json` for services that draw badges, and finally
+    `index.html`.
 
     Returns:
         the files, in this order.

@@ -1,10 +1,10 @@
-"""What two subjects of test show differently, in short words: the expectations in force of one case, side by side.
+"""Compares two test subjects in a few words: the expectations in force for one case, side by side.
 
-Theory of operation: a known difference is an expectation of its own, which the judge has held against what the server
-did. So two good cells with the same expectation show the same, and two with different ones differ exactly where the
-expectations do. Codes and texts of refusals are taken from what was seen, because expectations may leave them out.
-Times, which differ from run to run, stand as placeholders in expectations: the words are the same for every run.
-A cell that failed is written as the expectation that it would meet.
+Theory of operation. A known difference is a separate expectation, which the judge has compared with the server's
+behaviour. So two good cells with the same expectation behave alike, and two with different ones differ exactly where
+the expectations do. Codes and texts of refusals are taken from the observation, because expectations may leave them
+out. Times differ from run to run and are placeholders in expectations, so the words are the same for every run. A cell
+that failed is shown as the expectation that it would meet.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TIME = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that two cells show differently; ``what`` names it, the others are as short as can be."""
+    """One difference between two cells. `what` names it; the other fields are as short as possible."""
 
     what: str
     before: str
@@ -46,12 +46,12 @@ class Change:
 
 
 def changes(case: Case, before: Cell, after: Cell) -> tuple[Change, ...]:
-    """What a case shows differently in two cells; nothing where one of them was not played, or both show the same."""
+    """Return the differences of a case in two cells; none if one of them did not run, or both are equal."""
     if before.observation is None or after.observation is None:
         return ()
     found = tuple(_changes(case, before, after))
     if not found and before.verdict.mismatches != after.verdict.mismatches:
-        # Such as a time that is not the stored one, which no expectation holds.
+        # For example a time that is not the stored one, which no expectation contains.
         sides = [{each.where: each.observed for each in cell.verdict.mismatches} for cell in (before, after)]
         wheres = dict.fromkeys(where for side in sides for where in side)
         found = tuple(Change(where, *(side.get(where, _EXPECTED) for side in sides)) for where in wheres)
@@ -59,7 +59,7 @@ def changes(case: Case, before: Cell, after: Cell) -> tuple[Change, ...]:
 
 
 def _shown(cell: Cell) -> Expectation | None:
-    """The expectation that a cell meets; None where the case is not about it."""
+    """Return the expectation that a cell meets; None if the case does not apply."""
     wanted, seen = cell.expectation, cell.observation
     if wanted is None or seen is None or cell.verdict.outcome is not Outcome.FAIL:
         return wanted
@@ -83,7 +83,7 @@ def _ordered(wanted: Expectation, stream: str, seen: Observation) -> Sequence[St
 
 
 def _as_expected(message: Message, wanted: Sequence[MessagePattern], sequence: int | None = None) -> MessagePattern:
-    """The expectation that a message meets, or one that only this message meets, but for its times."""
+    """Return the expectation that a message meets, or one that only this message meets, but for its times."""
     for each in wanted:
         if matches_message(each, message) and each.sequence in (None, sequence):
             return each
@@ -155,7 +155,7 @@ def _member_changes(prefix: str, old: Mapping[str, Json], new: Mapping[str, Json
 
 
 def _result_changes(case: Case, was: Expectation, now: Expectation) -> Iterator[Change]:
-    """Of a transform: each new subject."""
+    """Yield the changed results of a transform by subject."""
     assert case.transform is not None
     place = case.transform.place
     old, new = _results(was, place), _results(now, place)
@@ -199,7 +199,7 @@ def _within(old: MessagePattern, new: MessagePattern) -> Iterator[tuple[str, str
 
 
 def _line_changes(old: bytes, new: bytes) -> Iterator[tuple[str, str]]:
-    """Where header blocks differ, by lines."""
+    """Yield the differences of header blocks by lines."""
     if not old or not new:
         if old != new:
             yield shown(old) or "no headers", shown(new) or "no headers"

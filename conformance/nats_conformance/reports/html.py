@@ -1,6 +1,6 @@
-"""One HTML page that holds everything it needs: matrix, filters, and a view of every cell.
+"""Renders a self-contained HTML page: matrix, filters, and a view of every cell.
 
-The page is built from the files in ``page``; its script shows ``page_data``.
+The page is built from the files in `page`; its script renders `page_data`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from nats_conformance.reports.page_data import page_data
 
 
 def page(judged: Judged, divergences: str = "") -> str:
-    """The page. It asks no network for anything; links lead to the clauses.
+    """Return the page. It loads nothing from the network; links lead to the clauses.
 
-    ``divergences`` is the address of the page that explains known divergences; empty: there is no link to it.
+    `divergences` is the address of the page on known divergences; empty for no link.
     """
     folder = files("nats_conformance.reports") / "page"
     style, script, body = ((folder / name).read_text("utf-8") for name in ("page.css", "page.js", "page.html"))

@@ -1,4 +1,4 @@
-"""The verdicts as JSON, with a stable shape, and as a badge. What was seen, byte by byte, is in the history."""
+"""Renders the verdicts as JSON with a stable form, and as a badge. Observed bytes are in the history."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from nats_conformance.outcome import Outcome, Verdict
 from nats_conformance.reports.judgement import Judged
 
 FORMAT = 1
-"""Counts up when a member changes its meaning or goes away; new members may come at any time."""
+"""Increased when a member changes its meaning or is removed. New members may be added at any time."""
 
 _MEMBERS = ("suite", "catalogue", "catalogue_version", "time", "selection", "level", "server")
 
 
 def as_report(judged: Judged) -> dict[str, Any]:
-    """Plain values for ``json.dumps``.
+    """Return plain values for `json.dumps`.
 
-    ``report``: the format. ``passed``, ``complete``, ``objections``: the result, and why the run is not complete.
-    ``run``: the history's own description. ``subjects``, ``cases``: what ``verdicts`` name. ``counts``: by outcome.
-    ``verdicts``: case, subject, outcome; where there are any, ``reason``, ``mismatches``, ``divergences``, ``seconds``.
+    `report`: the format. `passed`, `complete`, `objections`: the result, and the reasons if the run is not complete.
+    `run`: the history's own description. `subjects`, `cases`: the names in `verdicts`. `counts`: numbers by outcome.
+    `verdicts`: case, subject, outcome, and optionally `reason`, `mismatches`, `divergences`, `seconds`.
     """
     return {
         "report": FORMAT,
@@ -63,7 +63,7 @@ def _seconds(seconds: float | None) -> dict[str, float]:
 
 
 def badge(counts: Mapping[str, int], *, is_passed: bool) -> dict[str, object]:
-    """For services that draw badges: how many of those played are good; ``counts`` are by the outcomes' names."""
+    """Return the badge for services that draw them: the good cases among those that ran. `counts` are by outcome."""
     played = [each for each in Outcome if each not in (Outcome.SKIPPED, Outcome.INAPPLICABLE)]
     good = sum(counts[each.value] for each in played if each.is_good)
     bad = sum(counts[each.value] for each in played if not each.is_good)

@@ -21,8 +21,8 @@ from nats_conformance.reports.links import document_of
 class Cell:
     """The outcome of one case on one subject of test.
 
-    ``expectation`` is the one in force for its version, None where the case is not about it; ``observation`` and
-    ``seconds`` are None where the case was not played.
+    `expectation` is the one in force for its version, or None if the case does not apply. `observation` and `seconds`
+    are None if the case did not run.
     """
 
     verdict: Verdict
@@ -36,10 +36,10 @@ class Judged:
     """A judged run.
 
     Attributes:
-        history: the judged history; its ``start`` describes the run.
+        history: the judged history; its `start` describes the run.
         subjects: of test, by label, in the order of the run.
-        cases: those in the history; by document and clause, in the catalogue's order.
-        cells: by case id and label; a pair without a record is not there.
+        cases: the cases in the history, by document and clause, in the catalogue's order.
+        cells: the cells by case id and label; a pair without a record is missing.
         unknown: ids that are in the history and not in the catalogue.
         missing: subjects of test that were not available, with the reason.
     """
@@ -52,16 +52,16 @@ class Judged:
     missing: Mapping[str, str] | None = None
 
     def cell(self, case: Case, label: str) -> Cell | None:
-        """Return the verdict on a case and a subject of test; None if it is not in the history."""
+        """Return the verdict on a case and a test subject; None if it is not in the history."""
         return self.cells.get((case.id, label))
 
     def outcome(self, case: Case, label: str) -> Outcome | None:
-        """Return the outcome of a case on a subject of test; None if it is not in the history."""
+        """Return the outcome of a case on a test subject; None if it is not in the history."""
         cell = self.cell(case, label)
         return None if cell is None else cell.verdict.outcome
 
     def counts(self, label: str | None = None) -> dict[str, int]:
-        """How often each outcome was met, by the outcomes' names: on one subject of test, or on all of them."""
+        """Return the number of cases by outcome: on one test subject, or on all of them."""
         found = Counter(
             cell.verdict.outcome.value for (_, of), cell in self.cells.items() if label is None or of == label
         )
@@ -69,15 +69,15 @@ class Judged:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the history reaches its end, nothing that was asked for is missing, and all of it could be judged.
+        """Whether the history reaches its end, nothing requested is missing, and all of it could be judged.
 
-        A run in which every case was skipped shows nothing, so it is not complete either.
+        A run that skipped every case proves nothing, so it is not complete either.
         """
         return self.history.is_complete and not self.missing and not self.unknown and not self.gaps
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Records that must be there and are not, a sentence for each subject of test; and that nothing was played."""
+        """Sentences on missing records for each test subject, or on a run without any cases."""
         reported = Counter(record.subject for record in self.history.records)
         wanted = self.history.start.get("cases")
         found = [
@@ -96,7 +96,7 @@ class Judged:
 
     @property
     def failures(self) -> tuple[tuple[Case, str, Cell], ...]:
-        """What failed or errored: case, label, cell; in the order of the cases."""
+        """The failures and errors (case, label, cell), in the order of the cases."""
         return tuple(each for each in self.every_cell() if not each[2].verdict.outcome.is_good)
 
     @property
@@ -114,7 +114,7 @@ class Judged:
 
     @property
     def choice(self) -> str:
-        """Which cases were asked for, such as ``selected by adr28/headers, level must``; empty where all were."""
+        """The selection of cases, such as `selected by adr28/headers, level must`; empty for all."""
         patterns = [str(pattern) for pattern in self.history.start.get("selection") or ()]
         level = self.history.start.get("level", Level.OBSERVED.value)
         reported = [f"selected by {', '.join(patterns[:3])}{', …' if len(patterns) > 3 else ''}"] if patterns else []
@@ -122,7 +122,7 @@ class Judged:
         return ", ".join(reported)
 
     def objections(self) -> list[str]:
-        """Why the run is not complete, a sentence each; none, where it is."""
+        """Return the reasons why the run is not complete, a sentence each; none if it is."""
         found = []
         if not self.history.is_complete and not self.missing:
             found.append(f"the history was cut short: it has {len(self.history.records)} records and no end")
@@ -168,7 +168,7 @@ def judged(history: History, cases: Sequence[Case]) -> Judged:
 
 
 def _ordered(cases: Sequence[Case]) -> tuple[Case, ...]:
-    """By document, by clause, each in the order in which it is first met."""
+    """Sort cases by document and clause, each in the order of first appearance."""
     documents = list(dict.fromkeys(document_of(case.clause) for case in cases))
     clauses = list(dict.fromkeys(case.clause for case in cases))
     return tuple(

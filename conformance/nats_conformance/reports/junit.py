@@ -13,10 +13,10 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(judged: Judged) -> bytes:
-    """The file's content, UTF-8.
+    """Return the file's content, UTF-8.
 
-    Cases that are not about a subject of test are left out of its suite. Known differences and divergences are passed
-    tests whose output holds the reason. A run that is not complete has a suite of its own with an error for every
+    Cases that do not apply to a test subject are left out of its suite. Known differences and divergences are passed
+    tests with the reason in their output. A run that is not complete has a separate suite with an error for each
     reason.
     """
     root = ElementTree.Element("testsuites", name="nats-conform")
@@ -86,5 +86,5 @@ def _element(parent: ElementTree.Element, tag: str, **attributes: object) -> Ele
 
 
 def _xml(text: str) -> str:
-    """A text with what XML cannot hold (control characters, lone surrogates) written as escapes."""
+    """Escape characters that XML cannot contain (control characters, lone surrogates)."""
     return _NOT_XML.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)

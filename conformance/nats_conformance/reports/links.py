@@ -10,12 +10,12 @@ _ADR = "https://github.com/nats-io/nats-architecture-and-design/blob/main/adr/AD
 
 
 def document_of(clause: str) -> str:
-    """The document of a clause: ``ADR-28`` of ``ADR-28, RePublish Headers``."""
+    """Return the document of a clause: `ADR-28` of `ADR-28, RePublish Headers`."""
     return clause.partition(",")[0].strip()
 
 
 def clause_link(clause: str) -> str:
-    """The public address of a clause, at its heading where it names one; empty for what has no document."""
+    """Return the public address of a clause, with the anchor of its heading if it has one; empty without a document."""
     document, _, section = clause.partition(",")
     number = re.fullmatch(r"ADR-([0-9]+)", document.strip())
     if number is None:
@@ -27,9 +27,9 @@ def clause_link(clause: str) -> str:
 
 
 def divergences_link(folder: Path) -> str:
-    """The page that explains the ids of known divergences, as seen from a folder of reports.
+    """Return the page that explains the ids of known divergences, as seen from a folder of reports.
 
-    Empty where the folder is not within the project's own tree, so that no path of a machine gets into a report.
+    Empty if the folder is outside the project's tree, so that no path of a machine gets into a report.
     """
     page = Path("docs/known-divergences.md").resolve()
     folder = folder.resolve()

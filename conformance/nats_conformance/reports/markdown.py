@@ -1,4 +1,4 @@
-"""The report as Markdown: counts, what failed, known differences, and the matrix."""
+"""Renders the report as Markdown: counts, failures, known differences, and the matrix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST = 400
 
 
 def markdown(judged: Judged, divergences: str = "") -> str:
-    """The file's content; ``divergences`` is the address of the page that explains known divergences."""
+    """Return the file's content. `divergences` is the address of the page on known divergences."""
     explained = f"[docs/known-divergences.md]({divergences})" if divergences else "docs/known-divergences.md"
     return "".join(
         [
@@ -84,7 +84,7 @@ def _failure(judged: Judged, case: Case, label: str, cell: Cell) -> Iterator[str
 
 
 def _reported(judged: Judged, outcome: Outcome, heading: str, note: str = "") -> Iterator[str]:
-    """The cases with this outcome and its reason, with the subjects of test for which it is the same."""
+    """Yield the cases with this outcome, with the reason and the test subjects that share it."""
     found: dict[tuple[str, str], list[str]] = {}
     titles = {case.id: case.title for case in judged.cases}
     for case, label, cell in judged.every_cell():

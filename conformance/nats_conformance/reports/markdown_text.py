@@ -6,7 +6,7 @@ import re
 
 
 def code(text: str) -> str:
-    """A code span, for tables as well; an empty text gives an empty one."""
+    """Return a code span that is also valid in tables; empty for an empty text."""
     if not text:
         return ""
     fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
@@ -15,17 +15,17 @@ def code(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A text that means nothing in Markdown and stays in its line."""
+    """Return a text that means nothing in Markdown and stays in its line."""
     return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text).replace("\n", " ")
 
 
 def row(*cells: str) -> str:
-    """A row of a table."""
+    """Return a row of a table."""
     return f"| {' | '.join(cell.replace(chr(10), ' ') for cell in cells)} |\n"
 
 
 def shortened(text: str, longest: int) -> str:
-    """The text, or its beginning and its end with an ellipsis between them."""
+    """Return the text, or its beginning and its end with an ellipsis between them."""
     if len(text) <= longest:
         return text
     end = longest // 4

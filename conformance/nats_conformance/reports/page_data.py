@@ -1,12 +1,12 @@
 """The HTML page's data of a judged run, as compact plain values.
 
-Theory of operation: most cells of a row show the same, so expectations, observations and their parts (messages,
-decisions, reasons) are kept once in pools, and named by their number. Subjects, header blocks and payloads
-are texts with one character per byte (Latin-1), from which the page shows every byte as it was. Stored times are left
-out: they would make every observation unique, and mismatches show wrong ones.
+Theory of operation. Most cells of a row are equal, so expectations, observations and their parts (messages, decisions,
+reasons) are stored once in pools and referenced by number. Subjects, header blocks and payloads are strings with one
+character for each byte (Latin-1), from which the page shows every byte. Stored times are left out, because they would
+make every observation unique, and mismatches show wrong ones.
 
-Short keys: messages are ``s`` subject, ``h`` header block, ``p`` payload, ``q`` sequence. Expectations and observations
-are ``d`` decisions, ``c`` config, ``r`` received, ``s`` stored, ``o`` any order, ``a`` acks, ``f`` facts.
+Keys are short: messages have `s` subject, `h` header block, `p` payload, `q` sequence. Expectations and observations
+have `d` decisions, `c` config, `r` received, `s` stored, `o` any order, `a` acks, `f` facts.
 """
 
 from __future__ import annotations
@@ -57,12 +57,15 @@ class _Pool:
 
 
 def page_data(judged: Judged, divergences: str = "") -> dict[str, Any]:
-    """Everything that the page shows; ``divergences`` is the address of the page that explains known divergences."""
+    """Return all data of the page. `divergences` is the address of the page on known divergences."""
     expectations, observations, parts, texts = _Pool(), _Pool(), _Pool(), _Pool()
     numbers = {outcome: number for number, outcome in enumerate(SIGNS)}
 
     def cell(found: Cell | None) -> Any:
-        """Outcome, expectation, observation, reason, milliseconds, mismatches, divergences; the end cut where empty."""
+        """Return a cell as a list, without empty members at the end.
+
+        Outcome, expectation, observation, reason, milliseconds, mismatches, divergences.
+        """
         if found is None:
             return 0
         verdict = found.verdict
@@ -120,7 +123,7 @@ def _subject(label: str, identity: Identity, start: Mapping[str, Any]) -> dict[s
         "kind": identity.name or identity.kind,
         "version": identity.dialect,
         "server": identity.server,
-        # The id has no character that a shell would want quoted, the placeholder has.
+        # The id needs no quotes in a shell, but the placeholder does.
         "command": reproduction("CASE", identity, start.get("server")).replace("CASE", _ID),
     }
 
@@ -201,7 +204,7 @@ def _observation(observation: Observation, parts: _Pool) -> dict[str, Any]:
 def _decision(decision: Decision, parts: _Pool) -> dict[str, Any]:
     if decision.refusal is not None:
         return {"refused": _refusal(decision.refusal)}
-    # Configurations have many members, and most are those of every other one.
+    # Configurations have many members, and most are equal in all of them.
     return {"config": [parts.number([name, value]) for name, value in (decision.config or {}).items()]}
 
 

@@ -8,9 +8,9 @@ from nats_conformance.identity import Identity
 
 
 def reproduction(case_id: str, subject: Identity, server: object = None) -> str:
-    """Return a shell command. Only a library's owner knows its command: ``COMMAND`` stands for it.
+    """Return a shell command. `COMMAND` stands for a library's command, which only its owner knows.
 
-    ``server`` is the address of the running server that was tested, if it was one. Histories are compared as a whole.
+    `server` is the address of the tested running server, if any. Histories are compared as a whole.
     """
     if subject.command:
         return subject.command

@@ -13,7 +13,7 @@ NO_RECORD = "?"
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A word for tables, a sign for cells, and what it means."""
+    """A word for tables, a sign for cells, and the meaning."""
 
     word: str
     sign: str
@@ -31,4 +31,4 @@ SIGNS: Mapping[Outcome, Sign] = {
     Outcome.FAIL: Sign("fail", "✗", "not as expected"),
     Outcome.INAPPLICABLE: Sign("n/a", "·", "the case is not about this version, or not about this kind of subject"),
 }
-"""In the order in which reports count them."""
+"""In the order of counting in reports."""

@@ -1,8 +1,8 @@
 """A static site of runs: the matrix of the newest ones, and their history.
 
-The folder is the archive. Every run has a folder below ``runs`` with its ``report.json`` and its page; the others are
-made of all ``report.json`` that are there, so a published site is continued by adding a run to a copy of it. No page
-needs a network, or a script but those of the runs.
+The folder is the archive. Every run has a folder below `runs` with its `report.json` and its page. The other pages are
+generated from all existing `report.json`, so a published site is continued by adding a run to a copy of it. No page
+needs a network, and only those of the runs have a script.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Run:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it was asked for all cases."""
+        """Whether the run included all cases."""
         return not self.report["run"].get("selection") and self.report["run"].get("level", "observed") == "observed"
 
     @property
@@ -48,25 +48,25 @@ class _Run:
         return [each["label"] for each in self.report["subjects"]]
 
     def outcomes(self, label: str) -> Iterator[tuple[Mapping[str, Any], Outcome]]:
-        """The cases with a verdict on a subject of test, each with its outcome."""
+        """Yield the cases with a verdict on a subject of test, each with its outcome."""
         cases = {case["id"]: case for case in self.report["cases"]}
         for verdict in self.report["verdicts"]:
             if verdict["subject"] == label:
                 yield cases[verdict["case"]], Outcome(verdict["outcome"])
 
     def link(self, document: str = "") -> str:
-        """The address of its matrix, or of a document's part, as seen from the site's own folder."""
+        """Return the address of its matrix, or of a document's part, as seen from the site's own folder."""
         return f"runs/{self.name}/index.html" + (f"#doc={quote_plus(document)}" if document else "")
 
 
 def add_run(result: Judged, site: Path) -> Path:
-    """Write a judged run into a site; the same run again replaces itself.
+    """Write a judged run into a site, replacing an earlier version of this run.
 
     Returns:
         the run's folder.
 
     Raises:
-        HistoryError: the run does not say when it was.
+        HistoryError: the run has no time.
         OSError: the folder cannot be written to.
     """
     start = result.history.start
@@ -83,13 +83,13 @@ def add_run(result: Judged, site: Path) -> Path:
 
 
 def write_site(site: Path) -> list[Path]:
-    """Write the page over all runs of a site, and ``badge.json`` of the newest one.
+    """Write the page on all runs of a site, and the `badge.json` of the newest one.
 
     Returns:
-        the files, ``index.html`` first.
+        The files, `index.html` first.
 
     Raises:
-        HistoryError: there is no run, or a report of another format.
+        HistoryError: the site has no run, or a report in another format.
         OSError: the folder cannot be written to.
     """
     runs = _runs(site)
@@ -103,7 +103,7 @@ def write_site(site: Path) -> list[Path]:
 
 
 def _runs(site: Path) -> list[_Run]:
-    """All runs, whole ones and then newer ones first."""
+    """Return all runs, whole ones and then newer ones first."""
     found = []
     for file in site.glob("runs/*/report.json"):
         report = json.loads(file.read_text("utf-8"))
@@ -116,7 +116,7 @@ def _runs(site: Path) -> list[_Run]:
 
 
 def _newest(runs: Sequence[_Run]) -> dict[str, _Run]:
-    """The run that speaks for each subject of test, by its label: natives by version first, then the others."""
+    """Return the run that speaks for each subject of test, by its label: natives by version first, then the others."""
     found: dict[str, _Run] = {}
     for run in runs:
         for label in run.labels:
@@ -211,7 +211,7 @@ def _day(run: _Run) -> str:
 
 
 def _text(text: str) -> str:
-    """A text for a page; what servers say may hold anything."""
+    """Escape a text for a page; texts of servers may contain any character."""
     return escape("".join(each if each.isprintable() else " " for each in text))
 
 
@@ -225,7 +225,6 @@ def _section(heading: str, about: str, content: str) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of cells that are HTML."""
     head = "".join(f'<th scope="col">{each}</th>' for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{each}</td>' for each in row)}</tr>" for row in rows)
     return f'<div class="scroll"><table class="site"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -29,12 +29,12 @@ _CODES = {
 
 
 def wants_colour(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether a stream is a terminal whose user did not set ``NO_COLOR``."""
+    """Return whether a stream is a terminal whose user has not set `NO_COLOR`."""
     return stream.isatty() and not environment.get("NO_COLOR")
 
 
 def summary(judged: Judged, width: int, colour: bool) -> str:
-    """A table of subjects and outcomes, what failed, and the result in the last line.
+    """Return a table of subjects and outcomes, the failures, and the result in the last line.
 
     Args:
         width: columns of the terminal.
@@ -60,7 +60,7 @@ class _Paint:
 
 
 def _subjects(judged: Judged, width: int, paint: _Paint) -> Iterator[str]:
-    """Subjects × outcomes that were met; in words where the terminal is too narrow for columns."""
+    """Yield a table of test subjects and their outcomes, or sentences if the terminal is too narrow."""
     total = judged.counts()
     met = {outcome: sign.word for outcome, sign in SIGNS.items() if total[outcome]}
     name = max(map(len, judged.subjects), default=0)
@@ -111,7 +111,7 @@ def _mismatch(mismatch: Mismatch, width: int, paint: _Paint) -> Iterator[str]:
     yield f"    {mismatch.where}"
     expected, observed = mismatch.expected, mismatch.observed
     if "<time>" in expected:
-        # A right time is no difference, and must not be what a shortened text shows.
+        # A correct time is not a difference, and must not be the visible part of a shortened text.
         observed = _TIME.sub("<time>", observed)
     at = _first_difference(expected, observed)
     room = max(width - 15, 24)

@@ -1,6 +1,6 @@
 """Scenarios: cases that data cannot express (crashes, upgrades, clusters, timing), as functions that return facts.
 
-Each module holds those of one concern; importing them here registers their names.
+Each module has the scenarios of one concern. Importing them here registers their names.
 """
 
 from nats_conformance.scenarios import (  # noqa: F401 - imported to be registered

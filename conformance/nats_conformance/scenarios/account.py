@@ -15,11 +15,11 @@ from nats_conformance.scenarios.waiting import first_that
 from nats_conformance.stage import Stage
 
 REPUBLISH: Mapping[str, Json] = {"src": "in.*", "dest": "out.$1"}
-"""What most scenarios republish of a stream."""
+"""The republish rule of most scenarios."""
 
 
 def message(subject: str, payload: str = "", headers: Sequence[str] = ()) -> Message:
-    """A message of texts; header lines without line ends."""
+    """Return a message with these texts; header lines have no line ends."""
     block = b"".join([b"NATS/1.0\r\n", *(f"{line}\r\n".encode() for line in headers), b"\r\n"]) if headers else b""
     return Message(subject.encode(), block, payload.encode())
 
@@ -35,13 +35,13 @@ class Account:
         self._stage = Stage(client)
 
     async def create(self, name: str, **config: Json) -> dict[str, Any]:
-        """STREAM.CREATE; the configuration as it comes back."""
+        """Send STREAM.CREATE, and return the configuration in the answer."""
         answer = await self.request(f"STREAM.CREATE.{name}", {"name": name, **config})
         created: dict[str, Any] = answer["config"]
         return created
 
     async def update(self, name: str, **changes: Json) -> dict[str, Any]:
-        """STREAM.UPDATE with members changed; None takes one away. The configuration as it comes back."""
+        """Send STREAM.UPDATE with changed members (None removes one), and return the configuration in the answer."""
         config = {**(await self.info(name))["config"], **changes}
         config = {member: value for member, value in config.items() if value is not None}
         answer = await self.request(f"STREAM.UPDATE.{name}", config)
@@ -49,14 +49,14 @@ class Account:
         return updated
 
     async def request(self, subject: str, body: Json = None) -> dict[str, Any]:
-        """A JetStream API request and its answer."""
+        """Return a JetStream API request and its answer."""
         answer = await self.client.api(subject, body)
         if "error" in answer:
             raise SubjectError(f"{subject}: {answer['error'].get('description')}")
         return answer
 
     async def refusal(self, subject: str, body: Json = None) -> int | None:
-        """The ``err_code`` of the answer to a request; None when it is not refused."""
+        """Return the `err_code` of the answer to a request; None if it is not refused."""
         code: int | None = (await self.client.api(subject, body)).get("error", {}).get("err_code")
         return code
 
@@ -70,7 +70,7 @@ class Account:
         return state
 
     async def publish(self, subject: str, payload: str = "", headers: Sequence[str] = ()) -> dict[str, Any]:
-        """Publish and wait for the stream's answer, as its JSON; an error is an answer, too.
+        """Publish, wait for the stream's answer, and return it as JSON, even if it is an error.
 
         Raises:
             SubjectError: no stream takes the subject, or the server ended.
@@ -78,7 +78,7 @@ class Account:
         found = await self.client.ask(message(subject, payload, headers))
         if found is None:
             raise SubjectError(f"no stream takes {subject!r}")
-        # A batch that is not complete is acknowledged with nothing.
+        # A message of an incomplete batch is acknowledged with an empty answer.
         answer: dict[str, Any] = json.loads(found.message.payload or b"{}")
         return answer
 
@@ -98,11 +98,11 @@ class Account:
         return await self.client.subscribe(subject.encode())
 
     async def stored(self, name: str) -> tuple[Stored, ...]:
-        """What a stream holds."""
+        """Return the messages in a stream."""
         return await self._stage.stored(name)
 
     async def holding(self, name: str, count: int) -> tuple[Stored, ...]:
-        """What a stream holds, as soon as it is so many messages, or more."""
+        """Return the messages in a stream, once it has at least `count` of them."""
 
         async def enough() -> Mapping[str, Any] | None:
             state = await self.state(name)
@@ -112,7 +112,7 @@ class Account:
         return await self.stored(name)
 
     async def emptied(self, name: str) -> bool:
-        """Wait until a stream holds nothing."""
+        """Wait until a stream is empty."""
 
         async def empty() -> bool | None:
             return (await self.state(name))["messages"] == 0 or None
@@ -120,13 +120,13 @@ class Account:
         return await first_that(empty, f"an empty stream {name!r}")
 
     async def ends_with(self, name: str, payload: str) -> bool:
-        """Whether the last message of a stream has this payload."""
+        """Return whether the last message of a stream has this payload."""
         state = await self.state(name)
         answer = await self.client.api(f"STREAM.MSG.GET.{name}", {"seq": state["last_seq"]})
         return b64decode(answer.get("message", {}).get("data", "")) == payload.encode()
 
     async def ending_with(self, name: str, payload: str) -> tuple[Stored, ...]:
-        """What a stream holds, as soon as its last message has this payload."""
+        """Return the messages in a stream, once its last message has this payload."""
 
         async def last() -> bool | None:
             return await self.ends_with(name, payload) or None
@@ -135,12 +135,12 @@ class Account:
         return await self.stored(name)
 
     async def copied(self, name: str, payload: str) -> tuple[Stored, ...]:
-        """What a stream holds, as soon as it ends with a copy of this message, which is published on ``in.a``."""
+        """Publish a message on `in.a`, and return the messages in a stream once it ends with a copy of it."""
         await self.publish_all("in.a", [payload])
         return await self.ending_with(name, payload)
 
     async def reached(self, name: str, sequence: int) -> dict[str, Any]:
-        """The state of a stream as soon as its last sequence is this one or a later one."""
+        """Return the state of a stream as soon as its last sequence is this one or a later one."""
 
         async def enough() -> dict[str, Any] | None:
             state = await self.state(name)

@@ -68,7 +68,7 @@ def _user(name: str) -> Credentials:
 
 
 async def _delivered_on(account: Account, subject: str) -> list[str]:
-    """Subjects of what everybody gets of one message."""
+    """Return the subjects on which a subscriber of everything receives one message."""
     received = await account.subscribe(">")
     account.send(subject, "x")
     await account.client.flush()
@@ -77,7 +77,7 @@ async def _delivered_on(account: Account, subject: str) -> list[str]:
 
 @scenario
 async def mapping_before_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A publisher's subject is mapped onto a stream's: nothing after the mapping knows the first one."""
+    """Publish on a subject that is mapped to a stream's: after the mapping, the original subject is lost."""
     account, received = await laboratory.republishing('mappings: {"from.*": "in.$1"}')
     answer = await account.publish("from.a", "x")
     await account.client.flush()
@@ -91,7 +91,7 @@ async def mapping_before_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def mapping_of_the_republish_destination(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A mapping of the destination changes what a client sends there, and not what a stream republishes."""
+    """Map the destination: this changes messages of clients, but not republished ones."""
     account = await laboratory.account('mappings: {"out.*": "moved.$1"}')
     await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     moved, unmoved = await account.subscribe("moved.*"), await account.subscribe("out.*")
@@ -103,7 +103,7 @@ async def mapping_of_the_republish_destination(laboratory: Laboratory) -> Mappin
 
 @scenario
 async def partition_in_a_mapping(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The same functions in a mapping and in a stream: partition of a wildcard gives the same number."""
+    """Use the same function in a mapping and in a stream: partition of a wildcard gives the same number."""
     account = await laboratory.account('mappings: {"m.*": "mapped.{{partition(10,1)}}"}')
     await account.create("S", subjects=["in.*"], republish={"src": "in.*", "dest": "out.{{partition(10,1)}}"})
     received = await account.subscribe("out.>")
@@ -115,7 +115,7 @@ async def partition_in_a_mapping(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def partition_of_a_literal_mapping(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``partition(n)`` without indexes, of a source without wildcards: two sources of different hashes."""
+    """Use `partition(n)` without indexes on sources without wildcards: two sources with different hashes."""
     facts: dict[str, Any] = {}
     for subject in ("first", "second"):
         config = f'mappings: {{"{subject}": "mapped.{{{{partition(1000)}}}}"}}'
@@ -129,7 +129,7 @@ async def partition_of_a_literal_mapping(laboratory: Laboratory) -> Mapping[str,
 
 @scenario
 async def functions_that_mappings_know(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Which functions the configuration of a mapping may use: another does not let the server start."""
+    """Try functions in the configuration of a mapping: with an unsupported one, the server does not start."""
     functions = ("wildcard(1)", "split(1,-)", "left(1,2)", "right(1,2)", "random(3)", "nonsense(1)")
     return {each: await laboratory.starts(f'mappings: {{"m.*": "x.{{{{{each}}}}}"}}') for each in functions}
 

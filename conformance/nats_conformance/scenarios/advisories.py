@@ -20,7 +20,7 @@ def _bodies(received: Collected) -> list[dict[str, Any]]:
 
 @scenario
 async def audit_of_deletes_and_purges(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Which of these requests have an advisory: a read, a delete of one message, a purge, and the publish itself."""
+    """See which requests have an advisory: a read, a delete of one message, a purge, and the publication itself."""
     account = await laboratory.account()
     received = await account.subscribe(
         "$JS.EVENT.ADVISORY.API"
@@ -47,7 +47,7 @@ async def audit_of_deletes_and_purges(laboratory: Laboratory) -> Mapping[str, An
 
 @scenario
 async def advisories_of_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Created, updated, deleted: advisories that name the stream and hold no configuration."""
+    """Create, update and delete a stream: advisories name the stream and contain no configuration."""
     account = await laboratory.account()
     received = await account.subscribe("$JS.EVENT.ADVISORY.STREAM.>")
     await account.create("S", subjects=["in.*"])
@@ -64,7 +64,7 @@ async def advisories_of_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def advisory_of_a_message_that_was_delivered_too_often(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``max_deliver`` is reached: an advisory names the stream's sequence, which is how dead letters are found."""
+    """Reach `max_deliver`: an advisory has the stream's sequence, which is how dead letters are found."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
     config = {

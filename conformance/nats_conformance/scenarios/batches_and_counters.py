@@ -14,7 +14,7 @@ from nats_conformance.scenarios.texts import header_of, headers_named, lines_of,
 from nats_conformance.scenarios.waiting import arrived, first_that
 
 _START, _APPEND, _COMMIT = 0, 1, 2
-"""What a message of a fast batch does."""
+"""The operations of messages in a fast batch."""
 
 
 def _member(number: int, *more: str) -> list[str]:
@@ -23,7 +23,7 @@ def _member(number: int, *more: str) -> list[str]:
 
 @scenario
 async def atomic_batch_is_republished_at_its_commit(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Three messages of a batch: what is republished before the last one commits it, and what after."""
+    """Publish a batch of three messages: see which are republished before and after the last one commits it."""
     account, received = await laboratory.republishing(allow_atomic=True)
     await account.publish("in.a", "1", _member(1))
     await account.publish("in.a", "2", _member(2))
@@ -61,7 +61,7 @@ async def batch_with_a_gap(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def schedule_is_republished_twice(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A schedule is republished when it is stored, and what it produces is republished when it fires."""
+    """Store a schedule: it is republished when it is stored, and its message when it fires."""
     account, received = await laboratory.republishing(allow_msg_schedules=True)
     at = (datetime.now(UTC) + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     await account.publish("in.plan", "x", [f"Nats-Schedule: @at {at}", "Nats-Schedule-Target: in.fired"])
@@ -77,7 +77,7 @@ async def schedule_is_republished_twice(laboratory: Laboratory) -> Mapping[str, 
 
 
 def _fast(account: Account, number: int, operation: int) -> None:
-    """Send a message of a fast batch; the reply subject says which, as the answers' subscriber sees it."""
+    """Send a message of a fast batch. The reply subject identifies it for the subscriber of the answers."""
     account.client.publish(message("in.a", str(number)), f"answer.b.10.fail.{number}.{operation}.$FI".encode())
 
 
@@ -122,7 +122,7 @@ async def fast_batch_of_a_stream_that_takes_none(laboratory: Laboratory) -> Mapp
 
 @scenario
 async def counters_of_two_sources(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Two counter streams are sourced under the subject of a counter that clients count, too."""
+    """Source two counter streams into the subject of a counter that clients count as well."""
     account = await laboratory.account()
     for name, increments in (("A", ("5", "4")), ("B", ("6",))):
         await account.create(name, subjects=[f"{name}.*"], allow_msg_counter=True)
@@ -144,7 +144,7 @@ async def _fired(account: Account, *more: str) -> None:
 
 @scenario
 async def what_a_schedule_fires(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A schedule that is due at once, with a header of its publisher's and a TTL for what it fires."""
+    """Store a schedule that is due at once, with a header of its publisher and a TTL for its message."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_msg_schedules=True, allow_msg_ttl=True)
     await _fired(account, "Nats-Schedule-TTL: 1h", "A: 1")
@@ -158,7 +158,7 @@ async def what_a_schedule_fires(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def fired_message_in_a_copy(laboratory: Laboratory) -> Mapping[str, Any]:
-    """What a schedule has fired comes into a stream with sources, which can have no schedules."""
+    """Copy a message from a schedule into a stream with sources, which cannot have schedules."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_msg_schedules=True)
     await _fired(account)

@@ -18,11 +18,11 @@ from nats_conformance.scenarios.waiting import arrived, first_that
 _ANSWER_LIMIT = 2.0
 """Seconds until a request that went to an ended server is sent again."""
 _ELECTION_LIMIT = 10.0
-"""Seconds until a leader that is still the same one is asked again to hand over."""
+"""Seconds until an unchanged leader is asked again to step down."""
 
 
 async def _led(account: Account, stream: str, *, other_than: str = "", dead: str = "") -> str:
-    """The name of the stream's leader, as soon as it has one and its living replicas have all that it has."""
+    """Return the name of the stream's leader, as soon as it has one and its living replicas have all that it has."""
 
     async def leader() -> str | None:
         try:
@@ -39,7 +39,7 @@ async def _led(account: Account, stream: str, *, other_than: str = "", dead: str
 
 
 async def _step_down(account: Account, stream: str) -> str:
-    """Ask the stream's leader to hand over, again where it is elected again; the name of the new one."""
+    """Make the stream's leader step down, again if it is re-elected. Return the name of the new one."""
     before = await _led(account, stream)
 
     async def other() -> str | None:
@@ -54,7 +54,7 @@ async def _step_down(account: Account, stream: str) -> str:
 
 
 async def _created(account: Account, name: str, **config: Any) -> None:
-    """Create a stream of three replicas; a cluster that was just started may need a moment."""
+    """Create a stream with three replicas, waiting for a cluster that was just started."""
 
     async def created() -> bool | None:
         body = {"name": name, "num_replicas": 3, **config}
@@ -67,7 +67,7 @@ async def _created(account: Account, name: str, **config: Any) -> None:
 async def _publish(account: Account, *payloads: str) -> None:
     """Publish, each stored before the next one, through a change of leaders.
 
-    For a moment there may be no responder, or a former leader; an id makes it safe to send again.
+    For a moment there may be no responder, or a former leader. An id makes it safe to send again.
     """
     for payload in payloads:
 
@@ -127,7 +127,7 @@ async def republish_of_three_replicas(laboratory: Laboratory) -> Mapping[str, An
 
 @scenario
 async def random_at_ingress_of_three_replicas(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``random`` in the ingress transform of a stream with replicas: each one draws a subject of its own."""
+    """Use `random` in the ingress transform of a stream with replicas: each one draws another subject."""
     cluster = await laboratory.cluster()
     account = await laboratory.connect(cluster.nodes[0])
     transform = {"src": "in.*", "dest": "drawn.{{random(1000000000)}}"}
@@ -163,7 +163,7 @@ async def source_of_three_replicas(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def memory_stream_of_three_replicas(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A memory stream whose leader is restarted keeps its messages in the others, unlike that of one server."""
+    """Restart the leader of a memory stream: the others keep its messages, unlike a stream on one server."""
     cluster = await laboratory.cluster()
     account = await laboratory.connect(cluster.nodes[0])
     await _created(account, "S", subjects=["in.*"], storage="memory")

@@ -1,4 +1,4 @@
-"""What 2.11 added to consumers, where a client that watches a stream meets it: pausing, priority groups."""
+"""Scenarios for consumer features of 2.11 that affect a client that watches a stream: pausing, priority groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _request(stream: str, **config: Json) -> Json:
 
 @scenario
 async def paused_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A push consumer is paused before two messages, and resumed before a third; advisories report both."""
+    """Pause a push consumer before two messages, and resume it before a third. Advisories report both."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
     work = await account.subscribe("work")
@@ -33,7 +33,7 @@ async def paused_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
     await account.publish_all("in.a", ["1", "2"])
 
     async def pending() -> int | None:
-        # A consumer counts what was stored a moment after the publisher has its answer.
+        # A consumer counts a stored message a moment after the publisher has its answer.
         count: int = (await account.request("CONSUMER.INFO.S.D"))["num_pending"]
         return count if count >= _WHILE_PAUSED else None
 

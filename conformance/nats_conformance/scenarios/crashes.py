@@ -16,9 +16,9 @@ from nats_conformance.scenarios.waiting import until
 
 
 async def _on_disk(server: NativeServer, payload: bytes, *, times: int = 1) -> None:
-    """Wait until a payload is in the files of a server's streams, so many times.
+    """Wait until the files of a server's streams contain a payload this many times.
 
-    A server answers a publisher before the block is written; no version reports when it is.
+    A server answers a publisher before the block is written, and no version reports when it is.
     """
 
     def written() -> bool:
@@ -29,7 +29,7 @@ async def _on_disk(server: NativeServer, payload: bytes, *, times: int = 1) -> N
 
 
 async def _after(laboratory: Laboratory, server: NativeServer, account: Account, subject: str) -> dict[str, Any]:
-    """Whether the server survives a publication, and whether its log gives the reason."""
+    """Return whether the server survives a publication, and whether its log gives the reason."""
     try:
         answer = await account.publish(subject, "x")
     except SubjectError:
@@ -41,7 +41,7 @@ async def _after(laboratory: Laboratory, server: NativeServer, account: Account,
 
 @scenario
 async def partition_zero_in_republish(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A modulus of 0 in a republish destination: the first matching message, and what a restart finds."""
+    """Use modulus 0 in a republish destination: see the first matching message, and the state after a restart."""
     server, account = await laboratory.opened()
     republish = {"src": "in.*", "dest": "out.{{partition(0,1)}}"}
     await account.create("S", subjects=["in.*"], republish=republish)
@@ -109,7 +109,7 @@ async def empty_mapping_destination(laboratory: Laboratory) -> Mapping[str, Any]
 
 @scenario
 async def null_source(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``"sources": [null]`` in a request that any client may send."""
+    """Send `"sources": [null]` in a request, as any client may."""
     server, account = await laboratory.opened()
     code = None
     with contextlib.suppress(SubjectError):
@@ -143,7 +143,10 @@ async def kill_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def kill_while_sourcing(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A crash of a server whose stream has sourced: it resumes after what it stored, nothing duplicated or left out."""
+    """Kill a server whose stream has sourced.
+
+    It resumes after its last stored message, without losses or duplicates.
+    """
     server, account = await laboratory.with_source()
     await account.create("T", sources=[{"name": "O"}])
     await account.publish_all("in.a", ["payload-1", "payload-2"])

@@ -20,7 +20,10 @@ _LATE = 100  # looks, each after a pause
 
 @scenario
 async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A duplicate is not republished; when the window has passed, the same id is stored and republished again."""
+    """Publish duplicates.
+
+    Within the window they are not republished; after it, the id is stored and republished again.
+    """
     account = await laboratory.account()
     republish = {"src": "in.*", "dest": "out.$1"}
     await account.create("S", subjects=["in.*"], republish=republish, duplicate_window=3600 * _SECOND)
@@ -38,7 +41,7 @@ async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Mapp
         if not answer.get("duplicate"):
             return answer
         if next(looks) % _LATE == 0:
-            # A server (seen: 2.12.15) now and then keeps the timer of the window before; another update sets it again.
+            # A server (seen: 2.12.15) sometimes keeps the timer of the previous window. Another update sets it again.
             await account.update("S", duplicate_window=next(windows))
         return None
 
@@ -52,7 +55,7 @@ async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Mapp
 
 
 async def _repeated_id(laboratory: Laboratory, **target: Any) -> Mapping[str, Any]:
-    """A source whose duplicate window has passed holds the same id twice, and a later message."""
+    """Observe a source whose duplicate window has passed, with the same id twice and a later message."""
     account = await laboratory.account()
     await _source_with_a_repeated_id(account)
     return await copied(account, target)
@@ -71,22 +74,22 @@ async def _source_with_a_repeated_id(account: Account) -> None:
 
 @scenario
 async def repeated_id_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The target has a window of its own, in which the source's repeated id is a duplicate."""
+    """Give the target a window in which the source's repeated id is a duplicate."""
     return await _repeated_id(laboratory, sources=[{"name": "O"}], duplicate_window=3600 * _SECOND)
 
 
 @scenario
 async def repeated_id_in_a_source_by_default(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The target has no ``duplicate_window`` in its configuration: which one the server gives it decides."""
+    """Leave out the target's `duplicate_window`, so the server's default decides."""
     return await _repeated_id(laboratory, sources=[{"name": "O"}])
 
 
 @scenario
 async def repeated_id_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A mirror with a window of its own, of a source that holds the same id twice.
+    """Mirror a source with a repeated id into a mirror with a window.
 
-    A server that takes the second one for a duplicate drops what it read in the same batch, and asks again; what
-    comes in the next batch it stores. How messages fall into batches is chance, so only the duplicate is a fact.
+    A server that treats the second one as a duplicate drops the messages read in the same batch, and requests them
+    again. It stores messages of the next batch. Batches depend on timing, so only the duplicate is a fact.
     """
     facts = await _repeated_id(laboratory, mirror={"name": "O"}, duplicate_window=3600 * _SECOND)
     return {"stores_the_repeated": "2" in facts["stored"]}
@@ -94,7 +97,7 @@ async def repeated_id_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def stall_ends_with_the_window(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The target's window is made short: where the duplicate was waited for, it is stored now."""
+    """Shorten the target's window: a server that waited for the duplicate stores it now."""
     account = await laboratory.account()
     await _source_with_a_repeated_id(account)
     requests = await account.subscribe("$JS.API.CONSUMER.CREATE.>")

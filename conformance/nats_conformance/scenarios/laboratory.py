@@ -23,8 +23,8 @@ class Laboratory:
     A server that does not start raises SubjectError with its output, unless a method's documentation differs.
 
     Args:
-        binary: of the version that is asked.
-        directory: an existing folder; stores and logs lie below it until the laboratory is closed.
+        binary: the server's binary of the tested version.
+        directory: an existing folder; stores and logs are below it until the laboratory is closed.
     """
 
     def __init__(self, binary: Path, directory: Path) -> None:
@@ -44,25 +44,25 @@ class Laboratory:
         await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
 
     async def server(self, config: str = "", *, version: str = "") -> NativeServer:
-        """A running server of its own; of another version than the one that is asked, where that is given."""
+        """Return a separate running server, optionally of another version."""
         return await self.start(await self.prepared(config, version=version))
 
     async def prepared(self, config: str = "", *, version: str = "") -> NativeServer:
-        """A server that is not started yet."""
+        """Return a server that is not started yet."""
         binary = await _fetched(version) if version else self.binary
         server = NativeServer(binary=binary, config=config, directory=self._folder("server"))
         self._servers.append(server)
         return server
 
     async def start(self, server: NativeServer) -> NativeServer:
-        """Start it, again where it ran before: the port and the store are the same."""
+        """Start a server, or restart it with the same port and store."""
         try:
             return await server.started()
         except ServersError as error:
             raise SubjectError(str(error)) from None
 
     async def starts(self, config: str) -> bool:
-        """Whether a server starts with this configuration at all; it is ended again."""
+        """Return whether a server starts with this configuration. It is ended again."""
         server = await self.prepared(config)
         try:
             await server.started()
@@ -79,7 +79,7 @@ class Laboratory:
         return await self.connect(await self.start(server), credentials)
 
     async def replace(self, server: NativeServer, version: str = "") -> Account:
-        """End it and start another version on the same store: the one that is asked, or the one that is named."""
+        """End a server, and start another version on the same store: the tested one, or the given one."""
         await asyncio.to_thread(server.stop)
         server.binary = await _fetched(version) if version else self.binary
         server.version = version_of(server.binary)
@@ -101,30 +101,33 @@ class Laboratory:
         return Account(client)
 
     async def opened(self, config: str = "", *, version: str = "") -> tuple[NativeServer, Account]:
-        """A running server of its own, as `server` gives it, and a connection to it."""
+        """Return a separate running server, as from `server`, and a connection to it."""
         server = await self.server(config, version=version)
         return server, await self.connect(server)
 
     async def account(self, config: str = "") -> Account:
-        """A connection to a running server of its own."""
+        """Return a connection to a separate running server."""
         _, account = await self.opened(config)
         return account
 
     async def republishing(self, config: str = "", **stream: Json) -> tuple[Account, Collected]:
-        """A connection to a server of its own, and what stream S there republishes; ``stream`` is more of S."""
+        """Return a connection to a separate server, and the messages that stream S republishes there.
+
+        `stream` extends S.
+        """
         account = await self.account(config)
         await account.create("S", subjects=["in.*"], republish=REPUBLISH, **stream)
         return account, await account.subscribe("out.>")
 
     async def with_source(self, *payloads: str, version: str = "") -> tuple[NativeServer, Account]:
-        """A server of its own, as `opened` gives it, with stream O, which holds these messages on ``in.a``."""
+        """Return a separate server, as from `opened`, with stream O, which has these messages on `in.a`."""
         server, account = await self.opened(version=version)
         await account.create("O", subjects=["in.*"])
         await account.publish_all("in.a", payloads)
         return server, account
 
     async def has_ended(self, server: NativeServer, account: Account) -> bool:
-        """Whether the server process has ended; asked of a connection that the process would have closed."""
+        """Return whether the server process has ended, which would have closed this connection."""
         try:
             await account.client.flush()
         except SubjectError:

@@ -1,4 +1,4 @@
-"""Scenarios about removal by limits and time, and what republished messages show of it."""
+"""Scenarios for removals by limits and time, and their effect on republished messages."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _SECOND = 1_000_000_000
 
 @scenario
 async def last_sequence_behind_expiry(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A subject whose last message expired by ``max_age``: the next one refers to nothing, the sequence continues."""
+    """Let a subject's last message expire by `max_age`: the next one refers to none, and the sequence continues."""
     return await _numbers_behind_expiry(laboratory, max_age=_SECOND // 5)
 
 
 @scenario
 async def last_sequence_behind_a_message_ttl(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A message with ``Nats-TTL`` is removed, without a marker: the next one of its subject refers to nothing."""
+    """Let a message with `Nats-TTL` expire without a marker: the next one of its subject refers to none."""
     return await _numbers_behind_expiry(laboratory, "Nats-TTL: 1s", allow_msg_ttl=True)
 
 
 async def _numbers_behind_expiry(laboratory: Laboratory, *headers: str, **stream: Json) -> Mapping[str, Any]:
-    """The numbers that a message is republished with when the one before it, with these headers, has expired."""
+    """Return the numbers of a republished message whose predecessor, with these headers, has expired."""
     account, received = await laboratory.republishing(**stream)
     await account.publish_all("in.a", ["1"], headers)
     await account.emptied("S")
@@ -37,7 +37,7 @@ async def _numbers_behind_expiry(laboratory: Laboratory, *headers: str, **stream
 
 @scenario
 async def delete_marker_is_republished(laboratory: Laboratory) -> Mapping[str, Any]:
-    """What expiry leaves in place of a subject's last message is republished; what a delete leaves is nothing."""
+    """Expire and delete the last message of subjects: an expiry's marker is republished; a delete leaves none."""
     account, received = await laboratory.republishing(
         max_age=_SECOND, subject_delete_marker_ttl=60 * _SECOND, allow_msg_ttl=True, allow_rollup_hdrs=True
     )
@@ -58,7 +58,7 @@ async def delete_marker_is_republished(laboratory: Laboratory) -> Mapping[str, A
 
 @scenario
 async def message_of_the_largest_size(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A message of exactly ``max_payload`` is republished, with the server's lines on top."""
+    """Publish a message of exactly `max_payload`: it is republished with the server's additional lines."""
     limit = 1024
     account, received = await laboratory.republishing(f"max_payload: {limit}")
     answer = await account.publish("in.a", "x" * limit)
@@ -82,7 +82,7 @@ async def full_target_waits(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def filtered_mirror_and_its_gaps(laboratory: Laboratory) -> Mapping[str, Any]:
-    """What a filtered mirror leaves out: before its first message, between, and at the end."""
+    """Mirror with a filter: see the gaps before the first message, between messages, and at the end."""
     _, account = await laboratory.with_source()
     for subject in ("in.b", "in.a", "in.b", "in.a", "in.b"):
         await account.publish_all(subject, ["x"])

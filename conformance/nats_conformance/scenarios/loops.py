@@ -1,4 +1,4 @@
-"""Scenarios of republish into its own stream: what servers accept, and where a message goes."""
+"""Scenarios for republishing into the same stream: the configurations that servers accept, and their effects."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from nats_conformance.scenarios.registry import scenario
 from nats_conformance.scenarios.waiting import first_that
 
 _MANY = 100
-"""The number of messages from one publish from which on it counts as a loop."""
+"""Number of messages from one publication that counts as a loop."""
 _LIMITS: Mapping[str, Json] = {"storage": "memory", "max_msgs": 1000}
 
 
 async def _grows_without_end(account: Account, name: str) -> bool:
-    """Wait until one publish has become so many; raises SubjectError when it does not."""
+    """Wait until one publication has become this many messages. Raise SubjectError if it does not."""
     await account.reached(name, _MANY)
     return True
 
 
 @scenario
 async def republish_emptied_by_update(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``"republish": {}`` in an update, as a user sends it to turn republish off."""
+    """Send `"republish": {}` in an update, as a user would to turn republish off."""
     account = await laboratory.account()
     created = await account.create("S", subjects=["in.*"], republish={"src": "in.*", "dest": "out.$1"}, **_LIMITS)
     refused = await account.refusal("STREAM.UPDATE.S", {**created, "republish": {}})
@@ -47,7 +47,7 @@ async def republish_onto_a_literal_subject(laboratory: Laboratory) -> Mapping[st
 
 @scenario
 async def two_streams_that_republish_to_each_other(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Each destination is the other stream's subject: neither stream alone is a cycle."""
+    """Republish two streams into each other: neither stream alone has a cycle."""
     account = await laboratory.account()
     await account.create("A", subjects=["a.*"], republish={"src": "a.*", "dest": "b.$1"}, **_LIMITS)
     await account.create("B", subjects=["b.*"], republish={"src": "b.*", "dest": "a.$1"}, **_LIMITS)
@@ -57,7 +57,7 @@ async def two_streams_that_republish_to_each_other(laboratory: Laboratory) -> Ma
 
 @scenario
 async def loop_ends_when_republish_is_removed(laboratory: Laboratory) -> Mapping[str, Any]:
-    """An update that leaves ``republish`` out ends a loop that runs, where servers allow the edit at all."""
+    """Update without `republish`: this ends a running loop, if servers allow the edit."""
     account = await laboratory.account()
     created = await account.create("S", subjects=["in.a"], republish={"src": "*.a", "dest": "$1.a"}, **_LIMITS)
     await account.publish("in.a", "x")

@@ -23,7 +23,7 @@ _MARKED: Mapping[str, Json] = {
 
 
 async def _marker(account: Account, stream: str) -> Stored:
-    """The marker of a stream that holds nothing else."""
+    """Return the marker of a stream that contains nothing else."""
 
     async def found() -> Stored | None:
         stored = await account.stored(stream)
@@ -35,7 +35,7 @@ async def _marker(account: Account, stream: str) -> Stored:
 
 @scenario
 async def ttl_of_a_copy(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A message whose TTL has passed in the source: what copies of it do in streams that allow TTLs or do not."""
+    """Let the TTL of a message pass in the source: see its copies in streams with and without TTLs."""
     account = await laboratory.account()
     await account.create("O", subjects=["in.*"], allow_msg_ttl=True)
     await account.create("ALLOWS", mirror={"name": "O"}, allow_msg_ttl=True)
@@ -61,7 +61,7 @@ async def ttl_of_a_copy(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def marker_of_an_expired_subject(laboratory: Laboratory) -> Mapping[str, Any]:
-    """What a stream with delete markers stores in place of a subject's last message, once that has expired."""
+    """Let a subject's last message expire: see the marker that the stream stores instead."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], **_MARKED)
     await account.publish_all("in.a", ["1"])
@@ -76,7 +76,7 @@ async def marker_of_an_expired_subject(laboratory: Laboratory) -> Mapping[str, A
 
 @scenario
 async def marker_of_an_expired_key(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The same in a bucket that keeps one value a key: watchers get the marker as that key's newest message."""
+    """Let a key expire in a bucket with one value for each key: watchers get the marker as its newest message."""
     account = await laboratory.account()
     await account.create("KV_B", subjects=["$KV.B.>"], max_msgs_per_subject=1, allow_direct=True, **_MARKED)
     await account.publish_all("$KV.B.key", ["1", "2"])
@@ -86,7 +86,7 @@ async def marker_of_an_expired_key(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def marker_in_copies(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A marker comes into a mirror and a sourcing stream, which make none of their own."""
+    """Copy a marker into a mirror and a sourcing stream, which create no markers themselves."""
     account = await laboratory.account()
     await account.create("O", subjects=["in.*"], **_MARKED)
     await account.create("M", mirror={"name": "O"}, allow_msg_ttl=True, allow_rollup_hdrs=True)

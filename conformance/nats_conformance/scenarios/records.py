@@ -1,4 +1,4 @@
-"""``Nats-Stream-Source``: what a sourced message names as its source, and who may write it."""
+"""Scenarios for `Nats-Stream-Source`: the source that a sourced message names, and who may write it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIELDS_WITH_IDENTITY = 6
 
 
 async def _identities(account: Account, stream: str, count: int) -> list[str | None]:
-    """The sources' identities in the messages of a stream; None where they have none."""
+    """Return the sources' identities in the messages of a stream; None for messages without one."""
     stored = messages_of(await account.holding(stream, count))
     records = [header_of(each, "Nats-Stream-Source") or "" for each in stored]
     fields = [record.split(" ") for record in records]
@@ -70,7 +70,7 @@ async def _handed_over(laboratory: Laboratory, record: str) -> list[str] | int:
 
 @scenario
 async def start_sequence_hands_over(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Messages without a record, then a source with ``opt_start_seq`` after them: exact on every version."""
+    """Store messages without a record, then add a source with `opt_start_seq`: exact on every version."""
     server, account = await laboratory.with_source("1", "2", "3")
     await account.create("T", subjects=["t.*"])
     await account.publish_all("t.a", ["bridged 1", "bridged 2"])

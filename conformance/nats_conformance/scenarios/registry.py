@@ -1,4 +1,4 @@
-"""Which scenarios there are, by the names that the catalogue uses."""
+"""Registers scenarios by the names in the catalogue."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def scenario(function: Scenario) -> Scenario:
 
 
 def scenario_names() -> frozenset[str]:
-    """All names."""
+    """Return all names."""
     return frozenset(_scenarios)
 
 
 async def play_scenario(name: str, binary: Path, directory: Path) -> Observation:
-    """Play one on servers of its own, of one version.
+    """Run a scenario on separate servers of one version.
 
     Raises:
-        CatalogueError: there is none of this name.
+        CatalogueError: a scenario of this name does not exist.
         SubjectError: a server does not answer.
     """
     function = _scenarios.get(name)

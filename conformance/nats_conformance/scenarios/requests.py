@@ -1,4 +1,4 @@
-"""How servers handle requests: their INFO, and unknown members."""
+"""Scenarios for requests: the server's INFO, and unknown members."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nats_conformance.scenarios.registry import scenario
 
 @scenario
 async def api_level(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``api.level`` of ``$JS.API.INFO``."""
+    """Return `api.level` of `$JS.API.INFO`."""
     account = await laboratory.account()
     return {"level": (await account.request("INFO"))["api"].get("level")}
 
@@ -23,7 +23,7 @@ async def _unknown_member(account: Account) -> int | None:
 
 @scenario
 async def unknown_member_by_default(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A member that no version knows, in a stream's and in a consumer's configuration."""
+    """Send a member that no version has, in a stream's and in a consumer's configuration."""
     account = await laboratory.account()
     stream = await _unknown_member(account)
     if stream is not None:
@@ -34,7 +34,7 @@ async def unknown_member_by_default(laboratory: Laboratory) -> Mapping[str, Any]
 
 @scenario
 async def strict_mode_of_the_server(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``jetstream { strict: … }`` in the server's configuration decides about unknown members."""
+    """Set `jetstream { strict: … }` in the server's configuration, which decides about unknown members."""
     facts: dict[str, Any] = {}
     for name, text in (("strict", "true"), ("lenient", "false")):
         config = f"jetstream {{ strict: {text} }}"
@@ -48,7 +48,7 @@ async def strict_mode_of_the_server(laboratory: Laboratory) -> Mapping[str, Any]
 
 @scenario
 async def several_filters_of_a_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``filter_subjects`` of a consumer: used, or silently left out so that everything is delivered."""
+    """Create a consumer with `filter_subjects`: they are used, or silently ignored, so everything is delivered."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
     for subject in ("in.a", "in.b", "in.c"):
@@ -60,7 +60,7 @@ async def several_filters_of_a_consumer(laboratory: Laboratory) -> Mapping[str, 
 
 @scenario
 async def configuration_as_it_comes_back(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Which members of 2.10's transforms a server silently drops, and whether it adds metadata of its own."""
+    """Check which members of 2.10's transforms a server silently drops, and whether it adds metadata."""
     account = await laboratory.account()
     transform = {"src": "in.*", "dest": "t.$1"}
     await account.create("O", subjects=["in.*"])

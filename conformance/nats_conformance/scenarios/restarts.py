@@ -1,4 +1,4 @@
-"""What a restart on the same store keeps, and where copying resumes."""
+"""Scenarios for restarts on the same store: the state that is kept, and where copying resumes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def memory_stream_after_restart(laboratory: Laboratory) -> Mapping[str, An
 
 @scenario
 async def purged_stream_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """An emptied stream keeps its sequence across a restart; the last sequence of the subject is 0."""
+    """Restart with an emptied stream: it keeps its sequence, and the last sequence of the subject is 0."""
     server, account = await laboratory.opened()
     await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     await account.publish_all("in.a", ["1", "2", "3"])
@@ -68,7 +68,7 @@ async def purged_stream_after_restart(laboratory: Laboratory) -> Mapping[str, An
 
 @scenario
 async def last_sequence_behind_a_delete_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The subject's last message is deleted, two older ones remain: what does the next one refer to?"""
+    """Delete a subject's last message while two older ones remain: see which one the next message refers to."""
     facts: dict[str, Any] = {}
     for name in ("without_restart", "with_restart"):
         server, account = await laboratory.opened()
@@ -115,7 +115,10 @@ async def source_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 async def _resumed(
     laboratory: Laboratory, source: Mapping[str, Json], held: int, change: Callable[[Account], Awaitable[object]]
 ) -> Mapping[str, Any]:
-    """A stream has copied so many of three messages, something changes, the server restarts: what it copies then."""
+    """Let a stream copy `held` of three messages, change something, and restart the server.
+
+    Return the stored messages.
+    """
     server, account = await laboratory.with_source("1", "2", "3")
     await account.create("T", sources=[source])
     await account.holding("T", held)
@@ -140,13 +143,13 @@ async def source_without_its_last_message_after_restart(laboratory: Laboratory) 
 
 @scenario
 async def source_with_start_sequence_after_purge_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The target is purged and the server restarted: does ``opt_start_seq`` count again?"""
+    """Purge the target and restart the server: see whether `opt_start_seq` counts again."""
     return await _resumed(laboratory, {"name": "O", "opt_start_seq": 2}, 2, _purged)
 
 
 @scenario
 async def source_after_purge_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The target is purged and the server restarted: a source without a start sequence resumes after what it had."""
+    """Purge the target and restart the server: a source without a start sequence resumes after its last copy."""
     return await _resumed(laboratory, {"name": "O"}, 3, _purged)
 
 
@@ -164,7 +167,7 @@ async def source_under_an_ingress_transform_after_restart(laboratory: Laboratory
 
 @scenario
 async def start_sequence_is_forgotten_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``opt_start_seq`` is only for the first start: taken away by an update, the position stays."""
+    """Remove `opt_start_seq`, which only counts for the first start, by an update: the position stays."""
     taken_away = partial(Account.update, name="T", sources=[{"name": "O"}])
     return await _resumed(laboratory, {"name": "O", "opt_start_seq": 3}, 1, taken_away)
 
@@ -203,7 +206,7 @@ async def mirror_of_a_recreated_source(laboratory: Laboratory) -> Mapping[str, A
 
 
 async def _of_a_recreated_source(laboratory: Laboratory, **target: Json) -> tuple[Stored, ...]:
-    """What a stream holds that has copied two messages, when its source was recreated with three others."""
+    """Return the messages of a stream that copied two messages before its source was recreated with three others."""
     server, account = await laboratory.with_source("old-1", "old-2")
     await account.create("T", **target)
     await account.holding("T", 2)

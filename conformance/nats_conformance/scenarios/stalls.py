@@ -1,7 +1,7 @@
 """Copying that stops at a message: everything after it is withheld, and the server requests it repeatedly.
 
-That a stalled stream gets no message is no fact, as one could be late; that its server requests the same message
-again is one. Those requests are ordinary messages in the account, to which any client may subscribe.
+Scenarios for stalled copies. A missing message proves no stall, because it could be late. But a server that requests
+the same message again does. Those requests are ordinary messages in the account, and any client may subscribe to them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from nats_conformance.scenarios.texts import payloads_of, subjects_of
 from nats_conformance.scenarios.waiting import first_that
 
 _MIRRORS = 4
-"""How many mirrors must not stall until mirrors count as not stalling."""
+"""Number of mirrors that must not stall until mirrors count as not stalling."""
 _ROUNDS = 2
-"""How often the same start has to be requested again until copying counts as stalled."""
+"""Number of repeated requests for the same start until copying counts as stalled."""
 
 
 def starts_asked_for(requests: Collected, source: str) -> list[int]:
-    """The sequences from which copies of a source were asked for, in order; 0: from wherever there is something."""
+    """Return the sequences from which copies of a source were requested, in order; 0 means no start sequence."""
     found = []
     for each in requests.messages:
         request = json.loads(each.payload)
@@ -35,7 +35,7 @@ def starts_asked_for(requests: Collected, source: str) -> list[int]:
 
 
 async def copied_or_stalled(account: Account, requests: Collected, source: str) -> bool:
-    """Wait until the last message of stream T is "3", or its source was asked again and again for the same one.
+    """Wait until the last message of stream T is "3", or its server repeatedly requests the same one.
 
     Returns whether it stalled.
     """
@@ -64,10 +64,10 @@ async def _copy(
 
 
 async def copied(account: Account, target: Mapping[str, Json]) -> dict[str, Any]:
-    """How three messages of the source are copied: what the target holds in the end, or when it stalls.
+    """Copy three messages of the source. Return the messages in the target at the end, or at the stall.
 
-    A mirror of a server before 2.12 drops what it read in the same batch as a message that it cannot store, and stalls;
-    what comes in the next batch it stores. How messages fall into batches is chance: it is created again if it did not
+    A mirror on a server before 2.12 drops the messages that it read in the same batch as one that it cannot store, and
+    stalls. It stores messages of the next batch. Batches depend on timing, so the mirror is created again if it did not
     stall.
     """
     for attempt in range(1, (_MIRRORS if "mirror" in target else 1) + 1):
@@ -92,31 +92,31 @@ _ROLLUP = ["Nats-Rollup: sub"]
 
 @scenario
 async def expectation_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A publisher's ``Nats-Expected-Stream`` in a message that is sourced into a stream of another name."""
+    """Source a message with a publisher's `Nats-Expected-Stream` into a stream of another name."""
     return await _copy(laboratory, _EXPECTATION, _SOURCES)
 
 
 @scenario
 async def expectation_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A publisher's ``Nats-Expected-Stream`` in a message that is mirrored into a stream of another name."""
+    """Mirror a message with a publisher's `Nats-Expected-Stream` into a stream of another name."""
     return await _copy(laboratory, _EXPECTATION, _MIRROR)
 
 
 @scenario
 async def rollup_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A rollup message that is sourced into a stream that does not allow rollups."""
+    """Source a rollup message into a stream that does not allow rollups."""
     return await _copy(laboratory, _ROLLUP, _SOURCES)
 
 
 @scenario
 async def rollup_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A rollup message that is mirrored into a stream that does not allow rollups."""
+    """Mirror a rollup message into a stream that does not allow rollups."""
     return await _copy(laboratory, _ROLLUP, _MIRROR)
 
 
 @scenario
 async def refused_first_message_of_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The very first message of a source is one that its stream does not take: there is no position to stall at."""
+    """Begin with a message that the target refuses: there is no position to stall at."""
     return await _copy(laboratory, _ROLLUP, _SOURCES, has_first=False)
 
 

@@ -12,40 +12,40 @@ _IDENTITY_FIELDS = 6
 
 
 def messages_of(found: Collected | Iterable[Stored | Message]) -> list[Message]:
-    """The messages of a subscription, or of a stream."""
+    """Return the messages of a subscription, or of a stream."""
     if isinstance(found, Collected):
         return list(found.messages)
     return [each.message if isinstance(each, Stored) else each for each in found]
 
 
 def payloads_of(found: Collected | Iterable[Stored | Message]) -> list[str]:
-    """The payloads, in order."""
+    """Return the payloads, in order."""
     return [each.payload.decode() for each in messages_of(found)]
 
 
 def subjects_of(found: Collected | Iterable[Stored | Message]) -> list[str]:
-    """The subjects, in order."""
+    """Return the subjects, in order."""
     return [each.subject.decode() for each in messages_of(found)]
 
 
 def lines_of(message: Message) -> list[str]:
-    """The header lines after the status line."""
+    """Return the header lines after the status line."""
     return message.header_block.decode().split("\r\n")[1:-2]
 
 
 def headers_named(message: Message) -> list[str]:
-    """The names of the header lines, in order."""
+    """Return the names of the header lines, in order."""
     return [line.partition(":")[0] for line in lines_of(message)]
 
 
 def header_of(message: Message, name: str) -> str | None:
-    """The value of the last line of this name: the server's, where the message had one of its own."""
+    """Return the value of the last line of this name, which is the server's if the publisher set one as well."""
     values = [line.partition(":")[2].strip(" ") for line in lines_of(message) if line.startswith(f"{name}:")]
     return values[-1] if values else None
 
 
 def numbers_of(message: Message) -> dict[str, str | None]:
-    """The sequence that a republished message names, and the last one before it."""
+    """Return the sequence that a republished message names, and the last one before it."""
     return {
         "sequence": header_of(message, "Nats-Sequence"),
         "last_sequence": header_of(message, "Nats-Last-Sequence"),
@@ -53,7 +53,7 @@ def numbers_of(message: Message) -> dict[str, str | None]:
 
 
 def record_of(message: Message) -> str | None:
-    """``Nats-Stream-Source``, with ``<identity>`` in place of the source's identity, which is random."""
+    """Return `Nats-Stream-Source`, with `<identity>` in place of the source's random identity."""
     record = header_of(message, "Nats-Stream-Source")
     fields = record.split(" ") if record else []
     if len(fields) == _IDENTITY_FIELDS:

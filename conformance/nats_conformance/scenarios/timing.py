@@ -1,4 +1,4 @@
-"""What comes before what."""
+"""Scenarios for the order of events."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def order_of_two_publishers(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def reply_of_the_publisher(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A copy has no reply subject, so that the publisher gets one answer."""
+    """Publish with a reply subject: the copy has none, so the publisher gets one answer."""
     account, received = await laboratory.republishing()
     await account.publish("in.a", "1")
     (copy,) = await arrived(received, 1)
@@ -66,7 +66,7 @@ async def reply_of_the_publisher(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def time_of_a_mirror_and_of_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A mirror keeps the source's time; a source stamps the time of arrival."""
+    """Compare times: a mirror keeps the source's time; a sourced message has the time of arrival."""
     _, account = await laboratory.with_source()
     await account.publish("in.a", "1")
     (source,) = await account.stored("O")

@@ -1,6 +1,6 @@
-"""The same store under another version: from 2.9.10 to the version that is asked, and back.
+"""Scenarios for the same store under another version: from 2.9.10 to the tested version, and back.
 
-Each begins on a server 2.9.10, which is the oldest one of the suite; the version that is asked takes over its store.
+Each begins on a 2.9.10 server, the oldest one of the suite. The tested version takes over its store.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def republish_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, A
 
 @scenario
 async def republish_edited_behind_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
-    """2.9 refuses to edit republish; the same stream takes the edit as soon as the server is newer."""
+    """Edit republish, which 2.9 refuses: the same stream accepts the edit as soon as the server is newer."""
     server, account = await laboratory.opened(version=_OLDEST)
     created = await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     changed = {**created, "republish": {"src": "in.*", "dest": "other.$1"}}
@@ -66,7 +66,7 @@ async def republish_edited_behind_an_upgrade(laboratory: Laboratory) -> Mapping[
 
 @scenario
 async def ignored_transforms_behind_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Transforms that 2.9 silently dropped do not come to life by the upgrade; an update adds them."""
+    """Upgrade with transforms that 2.9 silently dropped: they stay ignored until an update adds them."""
     server, account = await laboratory.opened(version=_OLDEST)
     await account.create("S", subjects=["in.*"], subject_transform=_TRANSFORM)
     await account.publish_all("in.a", ["1"])
@@ -80,7 +80,7 @@ async def ignored_transforms_behind_an_upgrade(laboratory: Laboratory) -> Mappin
 
 @scenario
 async def source_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
-    """2.9 sourced two messages; the newer server resumes after them, with records of its own."""
+    """Source two messages with 2.9: the newer server resumes after them, with its own form of records."""
     server, account = await laboratory.with_source(version=_OLDEST)
     await account.create("T", sources=[{"name": "O", "filter_subject": "in.a"}])
     await account.publish_all("in.a", ["1", "2"])
@@ -104,7 +104,7 @@ async def transforms_added_behind_an_upgrade(laboratory: Laboratory) -> Mapping[
 
 
 async def _handed_over(laboratory: Laboratory, record: str | None, **source: Any) -> list[str]:
-    """A bridge publishes two of three messages on 2.9; the newer server copies the source itself."""
+    """Publish two of three messages like a bridge on 2.9. Then the newer server copies the source itself."""
     server, account = await _with_three_messages(laboratory)
     for number in (1, 2):
         headers = [f"Nats-Stream-Source: {record.format(number)}"] if record else []
@@ -118,7 +118,7 @@ async def _handed_over(laboratory: Laboratory, record: str | None, **source: Any
 
 
 async def _all_handed_over(laboratory: Laboratory, records: Mapping[str, str | None]) -> Mapping[str, Any]:
-    """Each on a server of its own, all at the same time; what the target holds in the end."""
+    """Run each on a separate server, all at the same time. Return the messages in the targets."""
     stored = await asyncio.gather(*(_handed_over(laboratory, record) for record in records.values()))
     return dict(zip(records, stored, strict=True))
 
@@ -139,13 +139,13 @@ async def handoff_that_doubles(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def handoff_by_start_sequence(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Without records, ``opt_start_seq`` after the last bridged message is exact, also after a restart."""
+    """Hand over without records: `opt_start_seq` after the last bridged message is exact, even after a restart."""
     return {"stored": await _handed_over(laboratory, None, opt_start_seq=3)}
 
 
 @scenario
 async def handoff_of_odd_targets(laboratory: Laboratory) -> Mapping[str, Any]:
-    """What decides is the last record in the target: one alone, one out of order, one that was deleted, or purged."""
+    """Hand over with the last record alone, out of order, deleted, or purged: the last one in the target decides."""
     record = "O {} in.* t.$1"
     targets: dict[str, list[tuple[str, int | None]]] = {
         "one_marker_behind_messages_without_records": [("bridged 1", None), ("bridged 2", 2)],
@@ -169,14 +169,14 @@ async def handoff_of_odd_targets(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 async def _with_three_messages(laboratory: Laboratory) -> tuple[NativeServer, Account]:
-    """A server 2.9.10 with a source, and a target that a bridge writes into."""
+    """Return a server 2.9.10 with a source, and a target that a bridge writes into."""
     server, account = await laboratory.with_source("1", "2", "3", version=_OLDEST)
     await account.create("T", subjects=["t.*"])
     return server, account
 
 
 async def _taken_over(laboratory: Laboratory, server: NativeServer) -> list[str]:
-    """What the target holds when the newer server has copied the source itself."""
+    """Return the messages in the target after the newer server has copied the source itself."""
     account = await laboratory.replace(server)
     await account.update("T", sources=[{"name": "O", "subject_transforms": [_TRANSFORM]}])
     return payloads_of(await account.copied("T", "end"))
@@ -203,7 +203,7 @@ async def handoff_of_a_bucket(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def records_through_several_upgrades(laboratory: Laboratory) -> Mapping[str, Any]:
-    """2.9.10, 2.10.27, 2.12.15 and the version that is asked, on one store: each writes its own form of the record."""
+    """Run 2.9.10, 2.10.27, 2.12.15 and the tested version on one store: each writes its own form of the record."""
     server, account = await laboratory.with_source(version=_OLDEST)
     await account.create("T", sources=[{"name": "O", "filter_subject": "in.a"}])
     await account.publish_all("in.a", ["1"])
@@ -258,7 +258,7 @@ async def back_to_2_9_10(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def source_back_to_2_9_10(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A sourcing stream of the version that is asked under 2.9.10, which reads records of two fields only."""
+    """Run a sourcing stream of the tested version under 2.9.10, which only reads records of two fields."""
     server, account = await laboratory.with_source()
     await account.create("T", sources=[{"name": "O"}])
     await account.publish_all("in.a", ["1", "2"])

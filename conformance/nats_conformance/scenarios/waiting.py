@@ -1,4 +1,4 @@
-"""Waiting for what must come. Nothing here turns the absence of something into a fact."""
+"""Waits for expected results. Nothing here turns the absence of something into a fact."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Found = TypeVar("_Found")
 
 
 async def until(holds: Callable[[], bool], what: str) -> None:
-    """Wait until something is so; raises SubjectError when it does not become so."""
+    """Wait until a condition is true. Raise SubjectError if it never is."""
 
     async def found() -> bool | None:
         return holds() or None
@@ -23,7 +23,7 @@ async def until(holds: Callable[[], bool], what: str) -> None:
 
 
 async def first_that(ask: Callable[[], Awaitable[_Found | None]], what: str) -> _Found:
-    """Ask again and again until the answer is not None; raises SubjectError when none comes."""
+    """Call `ask` repeatedly until the result is not None. Raise SubjectError if it stays None."""
     try:
         async with asyncio.timeout(LIMIT):
             while True:
@@ -36,6 +36,6 @@ async def first_that(ask: Callable[[], Awaitable[_Found | None]], what: str) -> 
 
 
 async def arrived(collected: Collected, count: int) -> list[Delivered]:
-    """The first deliveries of a subscription, as soon as there are so many."""
+    """Return the first deliveries of a subscription, once it has `count` of them."""
     await until(lambda: len(collected.deliveries) >= count, f"message {count} of a subscription")
     return collected.deliveries[:count]

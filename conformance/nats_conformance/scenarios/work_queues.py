@@ -1,4 +1,4 @@
-"""Streams that let go of messages: work queues and interest, and what copies and republishes of them."""
+"""Scenarios for streams that delete consumed messages: work queues and interest, with copies and republish."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def _consume(account: Account, stream: str, **config: Json) -> None:
 
 @scenario
 async def consumer_of_a_sourced_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Which consumers a work queue shows that another stream sources."""
+    """See which consumers a work queue reports when another stream sources it."""
     account = await laboratory.account()
     await account.create("Q", subjects=["in.*"], retention="workqueue")
     await account.publish_all("in.a", ["1"])
@@ -37,7 +37,7 @@ async def consumer_of_a_sourced_work_queue(laboratory: Laboratory) -> Mapping[st
 
 @scenario
 async def work_queue_is_republished_once(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Republished at ingest; the worker's acknowledgement takes the message away and sends nothing."""
+    """Republish a work queue: messages are sent when they are stored; the worker's acknowledgement sends nothing."""
     account = await laboratory.account()
     await account.create("Q", subjects=["in.*"], retention="workqueue", republish=REPUBLISH)
     received = await account.subscribe("out.>")
@@ -54,7 +54,7 @@ async def work_queue_is_republished_once(laboratory: Laboratory) -> Mapping[str,
 
 @scenario
 async def interest_without_interest(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A message that no consumer wants is acknowledged with a sequence, and neither stored nor republished."""
+    """Publish a message that no consumer selects: it gets a sequence, but is neither stored nor republished."""
     account, received = await laboratory.republishing(retention="interest")
     before = await account.publish("in.a", "1")
     await _consume(account, "S", durable_name="D", ack_policy="explicit", filter_subject="in.a")
@@ -71,7 +71,7 @@ async def interest_without_interest(laboratory: Laboratory) -> Mapping[str, Any]
 
 @scenario
 async def observer_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A consumer as servers use it among themselves (``direct``), made by a client: it counts as interest."""
+    """Create a consumer as servers use it among themselves (`direct`): it counts as interest."""
     account, received = await laboratory.republishing(retention="interest")
     seen = await account.subscribe("seen")
     config = {"deliver_subject": "seen", "ack_policy": "none", "direct": True}
@@ -87,7 +87,7 @@ async def observer_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str,
 
 @scenario
 async def observer_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The same consumer on a work queue is accepted next to a worker, and leaves the messages to the worker."""
+    """Create the same consumer on a work queue: it is accepted next to a worker, and leaves it the messages."""
     account = await laboratory.account()
     await account.create("Q", subjects=["in.*"], retention="workqueue")
     await _consume(account, "Q", durable_name="D", ack_policy="explicit")
@@ -107,7 +107,7 @@ async def observer_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def stream_without_acknowledgements(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``no_ack``: no publisher gets an answer, and republish works all the same."""
+    """Set `no_ack`: publishers get no answers, but messages are republished."""
     account, received = await laboratory.republishing(no_ack=True)
     answers = await account.subscribe("answer")
     account.client.publish(message("in.a", "x"), b"answer")

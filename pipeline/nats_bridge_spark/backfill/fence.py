@@ -1,8 +1,8 @@
 """Keeps other processes from running a rule while a job does its work.
 
-A sidecar that copies has a consumer whose description says so, and that is looked for. A backfill makes one of the
-same kind, from which it takes nothing, so that another backfill sees it, too. Where the configuration has replicas,
-the rule's lease is taken as well: then a sidecar that starts is on standby, and begins when the job has ended.
+A copying sidecar has a consumer with a certain description, and a backfill looks for it. The backfill also creates such
+a consumer, without receiving from it, so another backfill finds it. If the configuration has replicas, the rule's lease
+is taken as well: a sidecar that starts is then on standby, and begins when the job has ended.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _TIMES = 3  # times a lease's time to wait for it
 
 @asynccontextmanager
 async def fenced(settings: Settings, rule: Rule, sources: Sequence[tuple[Connection, str]]) -> AsyncIterator[None]:
-    """Hold the rule, so far as an outside process can.
+    """Keep other processes from running the rule, as far as possible from outside.
 
     Args:
         settings: the configuration.
         rule: one of its rules.
-        sources: the streams that are read, each with the connection that holds it.
+        sources: the streams to read, each with its connection.
 
     Raises:
         PipelineError: another replica has the lease.
@@ -62,7 +62,7 @@ async def fenced(settings: Settings, rule: Rule, sources: Sequence[tuple[Connect
 
 @asynccontextmanager
 async def _announced(connection: Connection, stream: str, owner: str) -> AsyncIterator[None]:
-    """A consumer whose name says what is running; the server removes it soon after its subscriber ends."""
+    """Keep a consumer whose description announces the job. The server removes it soon after its subscriber ends."""
     inbox = connection.client.new_inbox()
     subscription = await connection.client.subscribe_batches(inbox, lambda *_: None, lambda *_: None)
     config: dict[str, Any] = {
@@ -93,13 +93,13 @@ async def refuse_running(connection: Connection, stream: str, owner: str, rule: 
 
     Args:
         connection: the connection that holds the stream.
-        stream: what the rule reads.
+        stream: the stream that the rule reads.
         owner: how the descriptions of the rule's consumers begin.
         rule: its name.
 
     Raises:
         PipelineError: there is one.
-        ApiError: the server cannot be asked.
+        ApiError: the server does not answer.
     """
     consumer = await copying_consumer(connection, stream, owner)
     deadline = asyncio.get_running_loop().time() + TAKEOVER

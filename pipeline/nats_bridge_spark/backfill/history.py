@@ -1,7 +1,7 @@
 """The history to copy, as a consumer would deliver it: from the live stream, or from a capture of it.
 
-What a consumer reports with a message is in a delivery's reply subject: `$JS.ACK.<stream>.<consumer>.<deliveries>.
-<stream sequence>.<consumer sequence>.<time ns>.<pending>`. Of a captured message only sequence and time are real.
+The reply subject of a delivery contains the consumer's data: `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream
+sequence>.<consumer sequence>.<time ns>.<pending>`. For a captured message, only sequence and time are real.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from nats_bridge_spark.source.range_reader import arriving
 from nats_bridge_spark.source.read_options import ReadOptions
 
 COLUMNS: Final = ("subject", "sequence", "time_ns", "header_block", "data")
-"""What is needed of a captured message, as `deliveries` takes it."""
+"""The columns of a captured message that `deliveries` needs."""
 
 _SCHEMA: Final = pa.schema([(name, ARROW[TYPES[name]]) for name in COLUMNS])
 _PIECE: Final = 1024
@@ -39,13 +39,13 @@ Batches: TypeAlias = AsyncGenerator[list[Delivered], None]
 
 @dataclass(frozen=True, slots=True)
 class LiveHistory:
-    """A range of what a stream holds.
+    """A range of messages in a stream.
 
     Attributes:
-        connection: where the stream is.
+        connection: the connection of the stream.
         stream: its name.
         last: the last sequence wanted.
-        subjects: what to ask the server for; none for everything.
+        subjects: the subjects to request; none for everything.
     """
 
     connection: Connection = field(repr=False)
@@ -54,7 +54,7 @@ class LiveHistory:
     subjects: tuple[str, ...] = ()
 
     async def after(self, sequence: int) -> Batches:
-        """The messages behind a sequence, in order.
+        """Return the messages after a sequence, in order.
 
         Raises:
             PipelineError: the stream was recreated, or no server answers for long.
@@ -64,11 +64,13 @@ class LiveHistory:
             "stream": self.stream,
             "startSequence": str(sequence + 1),
             "endSequence": str(self.last),
-            # What the stream drops before it is read cannot be copied; a sidecar does not fail of it, either.
+            # Messages that the stream drops before they are read cannot be copied; a sidecar does not fail in that case
+            # either.
             "failOnDataLoss": "false",
             "partitions": "1",
         }
-        # The option has commas between filters, so none of them may have one; what the rule selects itself is as right.
+        # The option separates filters by commas, so no filter may contain one. Otherwise the rule's own selection is
+        # used.
         if self.subjects and not any("," in subject for subject in self.subjects):
             options["subjects"] = ",".join(self.subjects)
         read = ReadOptions.of(options)
@@ -81,11 +83,11 @@ class LiveHistory:
 
 @dataclass(frozen=True, slots=True)
 class CapturedHistory:
-    """A range of what a capture holds.
+    """A range of messages in a capture.
 
     Attributes:
         place: its directory.
-        capture: what it holds.
+        capture: the contents of the capture.
         last: the last sequence wanted.
     """
 
@@ -94,7 +96,7 @@ class CapturedHistory:
     last: int
 
     async def after(self, sequence: int) -> Batches:
-        """The messages behind a sequence, in order.
+        """Return the messages after a sequence, in order.
 
         Raises:
             PipelineError: a file cannot be read.
@@ -104,7 +106,7 @@ class CapturedHistory:
                 yield deliveries(piece)
 
     async def rows(self, first: int) -> AsyncGenerator[pa.RecordBatch, None]:
-        """The rows from a sequence on, with `COLUMNS`; read in a thread, so that connections stay served."""
+        """Yield the rows from a sequence on, with `COLUMNS`. They are read in a thread, so connections stay alive."""
         rows = captured_rows(self.place, self.capture, COLUMNS, first=first, last=self.last)
         while (batch := await asyncio.to_thread(next, rows, None)) is not None:
             if batch.num_rows:

@@ -1,8 +1,8 @@
 """Copies a history into the target, as the sidecar does.
 
-Theory of operation. The entry is the sidecar's own. It is given another reader, which hands it the history in place of
-what a consumer delivers. Each round of an entry begins with what the target holds, and the reader begins there, however
-often. So no state is kept but what the target holds, and the message ids only have to last for what was in flight.
+Theory of operation. The job uses the sidecar's own entry, with another reader that passes it the history instead of a
+consumer's deliveries. Each round of an entry begins with the copies in the target, and the reader begins there. So the
+target contains the only state, and message ids only have to last for messages in flight.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class HistoryCopy:
     """The copying of one history into the target.
 
     Attributes:
-        plan: what the entry does.
+        plan: the plan of the entry.
         history: the messages.
-        known: by what the source is recognised.
-        first: the sequence at which the history begins.
-        patience: seconds for which a server may be away, or the target full, before it ends.
-        counters: what was done.
+        known: the facts that identify the source.
+        first: the first sequence of the history.
+        patience: seconds for which a server may be down, or the target full, before the copy ends.
+        counters: the counters of the copy.
         held: the source's sequence up to which the target has confirmed everything.
-        read: how many messages were read.
+        read: the number of messages that were read.
         handed: the sequence of the last one.
     """
 
@@ -72,7 +72,7 @@ class HistoryCopy:
             target: one to the target, without echo.
 
         Raises:
-            BridgeError: what is in the way; what was copied stays.
+            BridgeError: the copy cannot continue; messages copied so far stay.
         """
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -98,10 +98,10 @@ class HistoryCopy:
             await entry.abandon()
 
     def check(self, handled: int, info: Json) -> None:
-        """Check that a round begins where it should.
+        """Check that a round begins at the expected place.
 
         Args:
-            handled: the source's sequence up to which the target holds everything.
+            handled: the source's sequence up to which the target has everything.
             info: the source's `STREAM.INFO` now.
 
         Raises:
@@ -131,7 +131,10 @@ class HistoryCopy:
             self.handed = last
 
     def _refused(self, text: str, end: Callable[[BaseException], None]) -> None:
-        """A violation of permissions; without the right to listen to others everything works, only slower."""
+        """Handle a violation of permissions.
+
+        Without permission to listen to other writers everything works, but slower.
+        """
         if refused_publication(text):
             end(
                 PipelineError(
@@ -186,7 +189,7 @@ class _HistoryReading:
 
     @property
     def stream_position(self) -> StreamPosition:
-        """Where it stands."""
+        """The position in the source."""
         return StreamPosition(self._copy.plan.source.name, self._known, self._filters, self.handled)
 
     async def open(self, handled: int, info: dict[str, Any]) -> None:
@@ -200,7 +203,7 @@ class _HistoryReading:
         return None
 
     async def abandon(self, *, held: bool) -> None:
-        """Stop; the next round reads again what is not stored."""
+        """Stop. The next round reads messages that are not stored again."""
         await self.end_at_once()
         self._copy.held = max(self._copy.held, self._round.publisher.confirmed[0])
 

@@ -23,14 +23,14 @@ from nats_bridge_spark.progress import watched
 from nats_bridge_spark.source.loop_thread import LoopThread
 
 _KEPT: Final = "what was copied stays: run the same command again"
-"""What a person should know who stopped a backfill."""
+"""The hint for a person who stopped a backfill."""
 
 
 def rule_of(settings: Settings, name: str) -> CopyingRule:
-    """A rule whose history can be copied.
+    """Return a rule whose history can be copied.
 
     Raises:
-        ConfigError: there is no such rule.
+        ConfigError: a rule of that name does not exist.
         OptionError: it is of a kind without a history.
     """
     rule = settings.rule_named(name)
@@ -45,14 +45,15 @@ def backfill(settings: Settings, request: BackfillRequest, places: Places) -> li
 
     Args:
         settings: the configuration.
-        request: what is wanted.
+        request: the wanted backfill.
         places: finds the capture's directory, when everything that can be checked without it is.
 
     Returns:
         One summary per source.
 
     Raises:
-        PipelineError, BridgeError: what is in the way. Whatever was copied stays; the same command resumes from there.
+        PipelineError, BridgeError: the job cannot continue. Messages copied so far stay; the same command resumes after
+            them.
     """
     rule = rule_of(settings, request.rule)
     with ExitStack() as open_things:

@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 async def entry_plans(
     rule: CopyingRule, settings: Settings, connections: Mapping[str, Connection], request: BackfillRequest
 ) -> list[EntryPlan]:
-    """The selected entries, checked as at a start of the sidecar.
+    """Return the selected entries, checked as at a start of the sidecar.
 
     Raises:
         OptionError: the rule has no such source.
-        BridgeError: what must not run, a stream that is not there, a server that cannot be asked.
+        BridgeError: the rule must not run, a stream does not exist, or a server does not answer.
     """
     dialect = settings.dialect_of(rule)
     run = CopyRun(rule, settings, connections, RuleContext(settings.name, dialect, lambda _: None))
@@ -71,7 +71,7 @@ async def entry_plans(
 
 
 def name_of(rule: CopyingRule, entry: Source) -> str:
-    """The name of an entry for `--source`: its stream's or bucket's."""
+    """Return the name of an entry for `--source`: its stream's or bucket's."""
     return entry.name.removeprefix("KV_") if isinstance(rule, KvSourcesRule) else entry.name
 
 
@@ -94,8 +94,8 @@ async def entry_copy(
         captured: the place of a captured history; None for the live stream.
 
     Raises:
-        OptionError: the range does not fit to what the target holds, or the capture not to the stream.
-        BridgeError: a server cannot be asked; the source is a new stream and the rule is to stop then.
+        OptionError: the range does not fit the contents of the target, or the capture does not fit the stream.
+        BridgeError: a server does not answer, or the source is a new stream and the rule stops then.
     """
     source_connection, target = connections[plan.source.connection], connections[rule.target_connection]
     source_info = await source_connection.api.stream_info(plan.source.name)
@@ -120,7 +120,7 @@ async def entry_copy(
         capture = required_capture(captured)
         _require_held(capture, source_info, plan, first, f"--capture {request.capture}")
         history = CapturedHistory(captured, capture, min(capture.last, request.last or capture.last))
-    # A later round must not begin anywhere else, whatever has been written to the target since.
+    # A later round must not begin elsewhere, even if the target has been written to since.
     source = plan.source.model_copy(update={"opt_start_seq": first, "opt_start_time": None})
     return HistoryCopy(
         plan=replace(plan, source=source, filters=subjects),
@@ -132,7 +132,7 @@ async def entry_copy(
 
 
 def _require_held(capture: Capture, source: Json, plan: EntryPlan, first: int, place: str) -> None:
-    """Refuse a capture of another stream, and one that lacks messages that the live stream holds."""
+    """Refuse a capture of another stream, and one that lacks messages of the live stream."""
     stream, created, held_from = plan.source.name, source["created"], int(source["state"]["first_seq"])
     if capture.stream != stream:
         raise OptionError(f"{place}: is of stream '{capture.stream}', and the rule reads '{stream}'")

@@ -13,10 +13,10 @@ class BackfillRequest:
     Attributes:
         rule: the rule's name.
         sources: names of streams (buckets, for `kv_sources`) of the rule to copy from; none for all.
-        capture: where a capture of the history is; None for the live stream.
-        first: the first sequence wanted; None for what the rule says.
-        last: the last sequence wanted; None for the stream's, or the capture's, at the beginning of the job.
-        patience: seconds for which the target may be away or full before the job gives up.
+        capture: the place of a captured history; None for the live stream.
+        first: the first sequence wanted; None for the rule's own start.
+        last: the last sequence wanted; None for the end of the stream or capture when the job starts.
+        patience: seconds for which the target may be down or full before the job gives up.
     """
 
     rule: str
@@ -34,17 +34,17 @@ class EntrySummary:
     Attributes:
         source: the stream that was copied from.
         target: the stream that received.
-        first: the sequence at which the job began; what was before it was there already, or is not wanted.
-        last: the sequence at which it ended.
+        first: the first sequence of the job; earlier messages were copied before, or are not wanted.
+        last: the last sequence of the job.
         read: messages that were read.
         copied: stored.
-        already_there: found in the target, where an earlier attempt had stored them.
-        unselected: read and not meant by the entry.
+        already_there: messages found in the target, where an earlier attempt had stored them.
+        unselected: messages that were read but not selected by the entry.
         duplicates: the target had their message ids already.
         skipped: rejected by the target permanently and sent to the dead letters.
         out_of_order: stored after later ones.
         seconds: how long it took.
-        next_sequence: where the live rule resumes.
+        next_sequence: the sequence at which the live rule resumes.
     """
 
     source: str
@@ -62,12 +62,12 @@ class EntrySummary:
     next_sequence: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The same, as plain data, with the rate in messages per second."""
+        """Return the summary as plain data, with the rate in messages per second."""
         rate = round(self.copied / self.seconds) if self.seconds else 0
         return {**asdict(self), "seconds": round(self.seconds, 3), "rate": rate}
 
     def lines(self) -> list[str]:
-        """The same as lines of text."""
+        """Return the summary as lines of text."""
         if self.read == 0:
             return [
                 f"{self.source} → {self.target}: nothing to copy; the next message is sequence {self.next_sequence}"

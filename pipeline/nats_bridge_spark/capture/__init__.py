@@ -1,4 +1,4 @@
-"""Streams as Parquet: a capture is a directory of chunks, each of which is named by its range of sequences.
+"""Streams as Parquet: a capture is a directory of chunks, each named by its range of sequences.
 
-`reading` is what other jobs use; `capturing` makes and extends captures.
+`reading` is for other jobs; `capturing` creates and extends captures.
 """

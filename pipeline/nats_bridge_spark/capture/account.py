@@ -1,4 +1,4 @@
-"""All streams of an account, each captured into a directory of its own name."""
+"""Captures all streams of an account, each into a directory with its name."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """A stream of which only the configuration was captured: consumers decide what it keeps.
+    """A stream of which only the configuration was captured, because its consumers decide which messages it keeps.
 
     Attributes:
         stream: its name.
-        messages: how many it held, none of which was captured.
+        messages: the number of messages in it, none of which was captured.
     """
 
     stream: str
@@ -42,7 +42,7 @@ class Results:
 
     Attributes:
         captured: of each stream whose messages were captured.
-        configured: the streams of which only the configuration was.
+        configured: the streams of which only the configuration was captured.
         failed: the other streams, each with the reason.
     """
 
@@ -56,10 +56,9 @@ class AccountStreams:
     """The streams of an account at one moment.
 
     Attributes:
-        streams: their names, in order, each with how many messages it holds that may not be captured; None where
-            all may.
+        streams: their names in order, each with the number of messages that must not be captured; None if all may be.
         silent: those that did not answer.
-        size: what all of them hold.
+        size: the total size of their messages.
     """
 
     streams: tuple[tuple[str, int | None], ...]
@@ -82,11 +81,11 @@ class AccountStreams:
         return cls(tuple(sorted(streams.items())), tuple(sorted(silent)), size)
 
     def captured(self, spark: SparkSession | None, wanted: CaptureRequest) -> Results:
-        """Capture all; what goes wrong with one stream does not keep the others from being captured.
+        """Capture all. An error with one stream does not affect the others.
 
         Args:
             spark: a session; None for work in this process.
-            wanted: what is wanted of each stream; its directory is the one above all.
+            wanted: the request for each stream, with the directory above all.
 
         Raises:
             JobStoppedError: a signal came.

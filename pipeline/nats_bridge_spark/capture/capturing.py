@@ -1,4 +1,4 @@
-"""Captures a stream, chunk by chunk, and resumes where an earlier run has ended."""
+"""Captures a stream chunk by chunk, and resumes where an earlier run has ended."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 
 _PATIENCE: Final = 3
-"""Rounds in a row in which a stream may be missing that was there."""
+"""Rounds in a row in which a known stream may be missing."""
 
 
 def capture(spark: SparkSession | None, wanted: CaptureRequest, progress: Progress) -> CaptureResult:
-    """Capture what the stream holds and the directory does not yet hold.
+    """Capture the messages in the stream that are not in the directory yet.
 
-    Each chunk appears as a whole; whatever ends this, what has appeared is kept, and the next run resumes after it.
+    Each chunk appears as a whole. If the run is interrupted, finished chunks are kept, and the next run resumes after
+    them.
 
     Args:
         spark: a session; None for work in this process.
@@ -37,14 +38,14 @@ def capture(spark: SparkSession | None, wanted: CaptureRequest, progress: Progre
         progress: from `nats_bridge_spark.progress.watched`; a continuous capture ends when its `stopping` is set.
 
     Raises:
-        OptionError: the directory holds something else, or another capture.
+        OptionError: the directory has other contents, or another capture.
         DataLostError: messages were removed that were not captured, or the stream was recreated.
         PipelineError: no such stream, no server, another process writes to the directory.
-        Exception: what Spark makes of a job that fails.
+        Exception: Spark's error for a failed job.
     """
     place = place_of(spark, wanted.directory)
     place.make()
-    # A loop in a thread of its own: notebooks have one in theirs.
+    # A separate event loop in a thread, because notebooks have one in theirs.
     with place.locked(), LoopThread() as loop:
         return _Capturing(spark, wanted, place, progress, loop).run()
 
@@ -65,7 +66,7 @@ class _Capturing:
             self._require_asked(self._folder.capture)
 
     def run(self) -> CaptureResult:
-        """All rounds."""
+        """Run all rounds, and return the result."""
         if self._wanted.continuous:
             self._rounds()
         else:
@@ -101,7 +102,7 @@ class _Capturing:
         return self._wanted.from_sequence is None and not held.chunks and not held.extent.gaps
 
     def _round(self) -> None:
-        """Capture what the stream holds at this moment, and how it is configured."""
+        """Capture the stream's present messages and its configuration."""
         if self._folder.capture is None:
             self._begin(self._facts(0))
         before = None if self._is_open or self._wanted.subjects else self._folder.known.missing
@@ -135,10 +136,10 @@ class _Capturing:
             facts = self._chunk(first, end, tasks, facts)
 
     def _chunk(self, first: int, end: int, tasks: int, before: Facts) -> Facts:
-        """Capture one range and let it appear; the stream as it is afterwards."""
+        """Capture one range and publish the chunk. Return the stream's state afterwards."""
         folder = self._folder
         path = folder.staging(end)
-        # What the stream removes automatically is counted, wherever it is: buckets always remove what they replace.
+        # Count messages that the stream removes automatically anywhere, because buckets always remove replaced ones.
         counts = before.drops and not self._is_open
         may_miss = counts or self._is_open or self._wanted.allow_gaps
         written = WrittenChunk()
@@ -149,7 +150,7 @@ class _Capturing:
         after = self._facts(end)
         self._require_same(after.state)
         if may_miss and not counts:
-            # What the stream has lost of its beginning since we looked.
+            # Messages that the stream has lost at its start since the last look.
             first = self._behind_gap(min(after.state.first, end + 1 if written.first is None else written.first))
             if first > end:
                 return after
@@ -175,9 +176,9 @@ class _Capturing:
         return self._loop.run(facts_of(wanted.connection, wanted.stream, wanted.subjects, after))
 
     def _begin(self, facts: Facts) -> None:
-        """Note what the capture is about."""
+        """Record the extent of the capture."""
         wanted, state = self._wanted, facts.state
-        begin = max(1, state.first)  # a stream that never held anything says 0
+        begin = max(1, state.first)  # a stream that has never had a message reports 0
         if wanted.from_time is not None:
             begin = max(begin, 1 + self._before(wanted.from_time))
         elif wanted.from_sequence is not None:
@@ -189,14 +190,14 @@ class _Capturing:
         return self._loop.run(sequence_before(self._wanted.connection, self._wanted.stream, moment))
 
     def _last(self, state: StreamState) -> int:
-        """The last sequence that this round is about."""
+        """Return the last sequence that this round is about."""
         wanted = self._wanted
         if wanted.to_time is not None:
             return min(state.last, self._before(wanted.to_time))
         return state.last if wanted.to_sequence is None else min(state.last, wanted.to_sequence)
 
     def _require_asked(self, held: Capture) -> None:
-        """The directory must hold a capture of what is asked for now."""
+        """Check that the directory has a capture of the requested messages."""
         wanted, place = self._wanted, self._place
         if held.stream != wanted.stream:
             raise OptionError(f"{place}: holds a capture of stream '{held.stream}', not of '{wanted.stream}'")
@@ -210,7 +211,7 @@ class _Capturing:
             )
 
     def _require_same(self, state: StreamState) -> None:
-        """The stream must be the one that was captured before."""
+        """Check that the stream is the one that was captured before."""
         held = self._folder.known
         if state.is_another_than(held.known):
             raise DataLostError(
@@ -219,9 +220,9 @@ class _Capturing:
             )
 
     def _behind_gap(self, begins: int, *, drops: bool = False) -> int:
-        """Where to resume if the stream begins only after the next message.
+        """Return where to resume if the stream now begins after the next wanted message.
 
-        The gap is noted, or an error; if the stream may have made it automatically, it is counted as others are.
+        The gap is recorded, or raises an error. If the stream may have caused it automatically, it is only counted.
         """
         first = self._folder.known.next
         if begins <= first:
@@ -243,7 +244,7 @@ class _Capturing:
     def _require_whole(
         self, first: int, end: int, written: WrittenChunk, before: StreamState, after: StreamState
     ) -> None:
-        """Where the stream has lost its beginning while it was read: was it read before?"""
+        """Check that messages which the stream lost at its start were read before."""
         if after.first <= first:
             return
         if self._wanted.subjects or before.deleted is None:
@@ -266,7 +267,7 @@ class _Capturing:
 
 
 def _passes(error: BridgeError, failed: int) -> bool:
-    """Whether a continuous capture waits for it to pass; a server that has just started may not know its streams."""
+    """Return whether a continuous capture waits after an error; a server that just started may not know its streams."""
     if isinstance(error, JobFailedError):
         return False
     return error.passing or (type(error) is PipelineError and failed <= _PATIENCE)

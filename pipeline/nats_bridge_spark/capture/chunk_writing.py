@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class WrittenChunk:
-    """What was written so far.
+    """The result of writing a chunk so far.
 
     Attributes:
-        messages: how many.
-        first: the first sequence among them; None where there are none.
+        messages: the number of messages.
+        first: the first sequence written; None without any.
         last: the last one.
     """
 
@@ -41,11 +41,11 @@ class WrittenChunk:
 
 
 def writing_session(spark: SparkSession) -> SparkSession:
-    """A session of the same Spark with the settings that captures are written with."""
+    """Return a session of the same Spark with the settings that captures are written with."""
     from nats_bridge_spark.registering import register
 
     own = spark.newSession()
-    # Spark's default, INT96, has no statistics by which readers could skip what they do not want.
+    # Spark's default, INT96, has no statistics, so readers could not skip rows.
     own.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     register(own)
     register(spark)  # the thread keeps the session that it had
@@ -70,13 +70,14 @@ def write_chunk(
         wanted: the stream.
         first: the first sequence.
         last: the last sequence.
-        written: where to note what was written.
-        tasks: how many tasks share the range; each writes one file.
-        may_miss: whether it continues where messages go while they are read; the caller then looks what is missing.
-        address: a directory that is not there yet.
+        written: the record of the written messages.
+        tasks: the number of tasks that share the range; each writes one file.
+        may_miss: whether to continue if messages are removed while they are read; the caller then looks for missing
+            ones.
+        address: a directory that does not exist yet.
 
     Raises:
-        Exception: what Spark makes of it; `nats_bridge_spark.failures` reads it.
+        Exception: Spark's error; `nats_bridge_spark.failures` interprets it.
     """
     options = options_of(wanted.connection) | {
         "stream": wanted.stream,
@@ -149,7 +150,7 @@ async def _write_rows(
                 if size >= _GROUP:
                     if writing is not None:
                         await writing
-                    # In a thread: what arrives is parsed at the same time.
+                    # In a thread, so that arriving messages are parsed at the same time.
                     rows = pa.Table.from_batches(group)
                     writing = asyncio.ensure_future(asyncio.to_thread(file.write_table, rows))
                     group, size = [], 0
@@ -170,12 +171,12 @@ _BYTES_PER_TASK: Final = 32 * 1024**2
 
 
 def end_of_chunk(first: int, last: int, *, remaining: int | None, average: int, chunk: int) -> int:
-    """The last sequence of the next chunk.
+    """Return the last sequence of the next chunk.
 
     Args:
         first: its first sequence.
-        last: the last sequence that is wanted.
-        remaining: how many messages there are from first to last; None if that is not known.
+        last: the last sequence wanted.
+        remaining: the number of messages from first to last; None if unknown.
         average: bytes of a message.
         chunk: messages wanted in a chunk.
     """
@@ -185,11 +186,11 @@ def end_of_chunk(first: int, last: int, *, remaining: int | None, average: int, 
         remaining = span
     if remaining <= rows:
         return last
-    # Where messages were removed in between, more sequences hold as many messages.
+    # If messages were removed in between, more sequences have the same number of messages.
     return min(last, first + rows * span // remaining - 1)
 
 
 def tasks_for(rows: int, *, average: int, most: int) -> int:
-    """Tasks for a chunk with so many messages of so many bytes, `most` at most."""
+    """Return the number of tasks for a chunk with `rows` messages of `average` bytes, at most `most`."""
     wanted = max(-(-rows // _ROWS_PER_TASK), -(-rows * average // _BYTES_PER_TASK))
     return max(1, min(most, wanted))

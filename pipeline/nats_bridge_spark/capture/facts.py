@@ -16,7 +16,7 @@ class Facts:
     """A stream at one moment.
 
     Attributes:
-        state: what it holds.
+        state: the state of the stream.
         remaining: messages after a sequence that the filters let pass.
         drops: whether its configuration makes it remove messages automatically.
     """
@@ -30,14 +30,14 @@ async def facts_of(connection: Connection, stream: str, subjects: tuple[str, ...
     """Ask for a stream's facts.
 
     Args:
-        connection: where it is.
+        connection: the connection of the stream.
         stream: its name.
         subjects: filters.
         after: the sequence after which remaining messages are counted.
 
     Raises:
         OptionError: the stream has another retention than limits.
-        PipelineError: there is no such stream.
+        PipelineError: the stream does not exist.
         UnreachableError: no server answers.
         ApiError: the server refuses, or does not answer.
     """
@@ -50,7 +50,9 @@ async def facts_of(connection: Connection, stream: str, subjects: tuple[str, ...
 
 
 def drops_messages(config: Json) -> bool:
-    """Whether a stream removes messages automatically: by a limit, a message's time to live, a rollup or a schedule.
+    """Return whether a stream removes messages automatically.
+
+    By a limit, a message's time to live, a rollup or a schedule.
 
     Args:
         config: the stream's, as its server reports it (2.9 to 2.15). With `discard: new` a full stream refuses messages
@@ -68,6 +70,6 @@ def drops_messages(config: Json) -> bool:
 
 
 async def sequence_before(connection: Connection, stream: str, time: str) -> int:
-    """The sequence just before the first message that was stored at or after a time (RFC 3339)."""
+    """Return the sequence just before the first message that was stored at or after a time (RFC 3339)."""
     async with connected(connection) as opened:
         return await Replay(opened.api, stream).before(time)

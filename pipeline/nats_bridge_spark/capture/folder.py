@@ -4,17 +4,16 @@
     DIR/messages/chunk=FIRST-LAST-MESSAGES/part-….parquet   what readers read, and nothing else
     DIR/.staging/LAST/                                      what is not finished
 
-Theory of operation. The names of the chunks are the record of what was captured. A chunk is the range of sequences from
-FIRST to LAST, with each message that the stream held there, once. It is written below `.staging` and gets its name in
-one step, when it is complete. So a listing says what is captured, and the next run resumes behind the newest chunk. A
-range in which the stream held nothing has no chunk: `_stream.json` says how far the capture has looked, and the next
-chunk begins there. Chunks therefore follow each other without holes, except for gaps that the user allows, and a chunk
-that is missing is noticed.
+Theory of operation. The names of the chunks record the captured messages. A chunk is the range of sequences from FIRST
+to LAST, with each message that the stream had there, once. It is written below `.staging` and renamed in one step when
+it is complete. So a listing shows the captured ranges, and the next run resumes after the newest chunk. A range without
+messages has no chunk; `_stream.json` records how far the capture has read, and the next chunk begins there. So chunks
+have no holes between them, except for gaps that the user allows, and a missing chunk is noticed.
 
-Whatever ends a run leaves the chunk under its name, or something below `.staging` that the next run removes. Where
-files are moved one by one (object stores), a chunk may be in both places: readers leave it out, and the next run moves
-the rest. Two captures at once are kept apart by a lock of the operating system, which ends with its process. Elsewhere
-than in a directory of this machine there is no lock. A capture that finds a chunk of another one ends then.
+An interrupted run leaves either a complete chunk, or files below `.staging` that the next run removes. If files are
+moved one by one (object stores), a chunk may be in both places: readers ignore it, and the next run moves the rest. An
+operating system lock, which ends with its process, keeps two captures apart. It only works in a directory of this
+machine. Elsewhere, a capture ends when it finds a chunk of another one.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Chunk:
     Attributes:
         first: the first sequence of the range.
         last: the last one.
-        messages: how many messages the range held.
+        messages: the number of messages in the range.
     """
 
     first: int
@@ -51,7 +50,7 @@ class Chunk:
 
     @property
     def folder(self) -> str:
-        """Where its files are, from the capture's directory; sorted by name, chunks are sorted by sequence."""
+        """The folder of its files in the capture's directory. Sorting by name sorts chunks by sequence."""
         return f"{MESSAGES}/chunk={self.first:020}-{self.last:020}-{self.messages}"
 
 
@@ -61,7 +60,7 @@ class Capture:
 
     Attributes:
         saved: how the stream is configured.
-        extent: what the capture is about.
+        extent: the part of the stream that the capture covers.
         chunks: in the order of their sequences.
     """
 
@@ -76,17 +75,17 @@ class Capture:
 
     @property
     def created(self) -> str:
-        """When the stream was created, as its server reported it first."""
+        """The creation time of the stream that its server reported first."""
         return self.extent.created
 
     @property
     def known(self) -> KnownStream:
-        """By what the stream is recognised."""
+        """The facts that identify the stream."""
         return self.extent.known
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """Its filters; none for all messages."""
+        """The filters; none for all messages."""
         return self.extent.subjects
 
     @property
@@ -96,7 +95,7 @@ class Capture:
 
     @property
     def covered(self) -> int:
-        """The sequence behind the newest chunk or gap."""
+        """The sequence after the newest chunk or gap."""
         ends = [self.begin - 1, *(last for _, last in self.extent.gaps), *(chunk.last for chunk in self.chunks[-1:])]
         return max(ends) + 1
 
@@ -107,7 +106,7 @@ class Capture:
 
     @property
     def last(self) -> int:
-        """The last sequence that it is about; `begin - 1` while it is about nothing."""
+        """The last sequence that it covers; `begin - 1` if it covers none."""
         return self.next - 1
 
     @property
@@ -117,12 +116,12 @@ class Capture:
 
     @property
     def missing(self) -> int:
-        """The sequences that it is about, and of which it has neither a message nor a gap."""
+        """The number of covered sequences that have neither a message nor a gap."""
         return self.next - self.begin - self.messages - sum(last - first + 1 for first, last in self.extent.gaps)
 
 
 def capture_in(place: Place) -> Capture | None:
-    """The capture in a directory; None without one, or where only a stream's configuration was saved.
+    """Return the capture in a directory; None without one, or if only a stream's configuration was saved.
 
     Raises:
         PipelineError: it cannot be read, or something else has changed it.
@@ -131,7 +130,7 @@ def capture_in(place: Place) -> Capture | None:
     saved = None if text is None else SavedStream.of_json(text, place.uri(SAVED))
     if saved is None or saved.extent is None:
         return None
-    # What is below .staging as well is still being moved.
+    # Chunks that are also below .staging are still being moved.
     moving = {int(name) for name in place.names(STAGING) if name.isdecimal()}
     chunks = sorted(chunk for chunk in _chunks(place) if chunk.last not in moving)
     held = Capture(saved, saved.extent, tuple(chunks))
@@ -177,7 +176,7 @@ class CaptureFolder:
         place: the directory.
 
     Raises:
-        OptionError: the directory holds something else.
+        OptionError: the directory has other contents.
         PipelineError: it cannot be read, or something else has changed it.
     """
 
@@ -191,17 +190,17 @@ class CaptureFolder:
 
     @property
     def capture(self) -> Capture | None:
-        """The directory's capture; None where it is empty."""
+        """The directory's capture; None if it is empty."""
         return self._capture
 
     @property
     def known(self) -> Capture:
-        """The same once it has begun."""
+        """The directory's capture, once it has begun."""
         assert self._capture is not None, "a capture begins before it resumes"
         return self._capture
 
     def save(self, saved: SavedStream, extent: CaptureExtent) -> None:
-        """Write how the stream is configured now, and what the capture is about."""
+        """Save the stream's present configuration and the extent of the capture."""
         saved = replace(saved, extent=extent)
         self._place.replace(SAVED, saved.to_json())
         self._capture = Capture(saved, extent, self._capture.chunks if self._capture else ())
@@ -213,13 +212,13 @@ class CaptureFolder:
         self.save(held.saved, replace(held.extent, covered=last + 1, next=last + 1, gaps=gaps))
 
     def staging(self, last: int) -> str:
-        """A path for the files of the chunk that ends at a sequence; there is nothing at it."""
+        """Return an unused path for the files of the chunk that ends at a sequence."""
         path = f"{STAGING}/{last}"
         self._place.remove(path)
         return path
 
     def staged(self, path: str) -> list[int]:
-        """The sizes of the Parquet files that are at a path; whatever else Spark has left there is removed."""
+        """Return the sizes of the Parquet files at a path, and remove other files of Spark."""
         found = []
         for name in self._place.names(path):
             if name.endswith(".parquet") and not name.startswith((".", "_")):
@@ -234,8 +233,8 @@ class CaptureFolder:
         Args:
             path: from `staging`.
             last: the last sequence of its range.
-            messages: how many there are; without any, it is only noted that there are none.
-            seen: messages by which the stream is recognised from now on; none for those that were known.
+            messages: the number of messages; for 0, only the range is recorded.
+            seen: messages that identify the stream from now on; empty to keep the known ones.
 
         Raises:
             PipelineError: another capture has written to the folder.
@@ -254,7 +253,7 @@ class CaptureFolder:
         self._place.remove(STAGING)
 
     def _finish_moving(self) -> None:
-        """Move what a run that ended had not moved yet, where files are moved one by one."""
+        """Move files that an interrupted run had not moved yet, where files are moved one by one."""
         place = self._place
         begun = {str(chunk.last): chunk.folder for chunk in _chunks(place)} if place.names(STAGING) else {}
         for name in set(place.names(STAGING)) & set(begun):
@@ -265,10 +264,10 @@ class CaptureFolder:
 
 
 def require_free(place: Place) -> None:
-    """Refuse a directory that holds anything but the remains of a capture that had just begun.
+    """Refuse a directory with other contents than the remains of a capture that had just begun.
 
     Raises:
-        OptionError: the directory holds something else.
+        OptionError: the directory has other contents.
     """
     for name in place.names():
         if name == "_capture.json":

@@ -1,7 +1,7 @@
-"""Where a capture is kept: a directory of this machine, or of anything that Hadoop knows (`hdfs://…`, `s3a://…`).
+"""Accesses the directory of a capture: on this machine, or anywhere that Hadoop supports (`hdfs://…`, `s3a://…`).
 
-Both give the same few operations. Directories of this machine are handled by Python itself, and what is published there
-is on the disk before it appears; everything else goes through the Java of the Spark session.
+Both have the same few operations. Python handles directories of this machine, and flushes files to disk before they
+appear. Everything else goes through the Java of the Spark session.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class Place(Protocol):
     def __str__(self) -> str: ...
 
     def uri(self, path: str = "") -> str:
-        """The address of a path for Spark."""
+        """Return the address of a path for Spark."""
 
     def names(self, path: str = "") -> list[str]:
-        """What is in a directory, in order; nothing where there is no directory."""
+        """Return the names in a directory, in order; none if it does not exist."""
 
     def size(self, path: str) -> int | None:
-        """Bytes of a file; None where there is none."""
+        """Return the size of a file in bytes; None if it does not exist."""
 
     def read(self, path: str) -> str | None:
-        """A file's text; None where there is none."""
+        """Return a file's text; None if it does not exist."""
 
     def replace(self, path: str, text: str) -> None:
         """Write a file of the directory itself, so that every reader sees the old text or the new one."""
@@ -50,16 +50,16 @@ class Place(Protocol):
         """Make a directory, with those above it."""
 
     def move(self, source: str, target: str) -> bool:
-        """Let a file or a directory, with all that is in it, have another name; False where it is not there."""
+        """Rename a file, or a directory with its contents. Return False if it does not exist."""
 
     def remove(self, path: str) -> None:
-        """Remove a file or a directory with all that is in it; nothing where there is none."""
+        """Remove a file, or a directory with its contents, if it exists."""
 
     def fetched(self, path: str) -> AbstractContextManager[str]:
-        """A file of this machine with the same bytes, for a while."""
+        """Return a file of this machine with the same bytes, for a while."""
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keep other processes of this machine from writing to it, where its file system can.
+        """Keep other processes of this machine from writing to it, if the file system supports locks.
 
         Raises:
             PipelineError: another one does.
@@ -67,28 +67,28 @@ class Place(Protocol):
 
 
 Places: TypeAlias = Callable[[str], Place]
-"""Finds the directory that a path or an address names; starts Spark if only Spark reaches it."""
+"""Finds the directory for a path or an address, and starts Spark if only Spark reaches it."""
 
 
 def absolute(path: str) -> str:
-    """A path that does not depend on the working directory; an address as it is."""
+    """Return a path that does not depend on the working directory; an address unchanged."""
     return path if _URI.match(path) else str(Path(path).absolute())
 
 
 def is_local(path: str) -> bool:
-    """Whether a path or an address names a directory of this machine."""
+    """Return whether a path or an address names a directory of this machine."""
     return path.startswith("file:") or not _URI.match(path)
 
 
 def place_of(spark: SparkSession | None, path: str) -> Place:
-    """The directory that a path or an address names.
+    """Return the directory that a path or an address names.
 
     Args:
-        spark: a session; None is enough for a directory of this machine.
+        spark: a session; may be None for a directory of this machine.
         path: the path, or the address.
 
     Raises:
-        OptionError: it is the address of something that Spark does not know, or there is no session for it.
+        OptionError: Spark does not support the address, or it needs a session.
     """
     if path.startswith("file:"):
         return _LocalPlace(Path("/" + path.removeprefix("file:").lstrip("/")))
@@ -109,7 +109,7 @@ class _LocalPlace:
         return str(self.root)
 
     def uri(self, path: str = "") -> str:
-        # Not quoted: Spark takes what stands there.
+        # Not quoted, because Spark takes the text literally.
         return f"file://{self._at(path)}"
 
     def names(self, path: str = "") -> list[str]:

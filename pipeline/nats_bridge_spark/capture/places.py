@@ -1,4 +1,4 @@
-"""Where a job of one process finds captures."""
+"""Finds captures for a job in one process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nats_bridge_spark.session import job_session
 
 @contextmanager
 def job_of_one_process(name: str, settings: Mapping[str, str]) -> Iterator[Places]:
-    """A command's job in this process alone; Spark is started only to reach the directory of a capture.
+    """Run a command's job in this process. Spark is only started to reach the directory of a capture.
 
     Args:
         name: the job's.

@@ -23,21 +23,21 @@ _BYTES: Final = 8 << 20
 
 
 def capture_at(spark: SparkSession | None, path: str) -> Capture:
-    """The current capture in a directory.
+    """Return the current capture in a directory.
 
     Args:
-        spark: a session, which knows how to reach directories elsewhere; None for one of this machine.
+        spark: a session that can reach other file systems; None for a directory of this machine.
         path: a directory, or its address (`file:`, `hdfs:`, `s3a:`, …).
 
     Raises:
-        OptionError: there is no capture.
+        OptionError: the directory has no capture.
         PipelineError: it cannot be read.
     """
     return required_capture(place_of(spark, path))
 
 
 def required_capture(place: Place) -> Capture:
-    """The same for a directory that is found already."""
+    """Return the capture in a directory that is already open."""
     held = capture_in(place)
     if held is None:
         raise OptionError(f"{place}: not a capture: there is no {SAVED} of one; nats-bridge capture makes one")
@@ -45,7 +45,7 @@ def required_capture(place: Place) -> Capture:
 
 
 def is_capture(spark: SparkSession | None, path: str) -> bool:
-    """Whether there is a capture in a directory."""
+    """Return whether there is a capture in a directory."""
     return place_of(spark, path).size(SAVED) is not None
 
 
@@ -57,19 +57,19 @@ def read_capture(
     first: int | None = None,
     last: int | None = None,
 ) -> DataFrame:
-    """The messages of a capture, with the columns `nats_bridge_spark.columns.CAPTURED`; each message once.
+    """Return the messages of a capture, each once, with the columns `nats_bridge_spark.columns.CAPTURED`.
 
-    Rows of one file are in the order of their sequences; what runs at the same time and appends is not seen.
+    Rows of a file are sorted by sequence. Chunks that another run appends meanwhile are not read.
 
     Args:
         spark: a session.
         path: the capture's directory, or its address.
-        capture: what the capture holds, if that was asked for already (`capture_at`).
+        capture: the contents of the capture, if already read (`capture_at`).
         first: the first sequence wanted; None for all from the beginning.
         last: the last sequence wanted; None for all to the end.
 
     Raises:
-        OptionError: there is no capture.
+        OptionError: the directory has no capture.
         PipelineError: it cannot be read.
     """
     held = capture_at(spark, path) if capture is None else capture
@@ -90,11 +90,11 @@ def read_capture(
 def captured_rows(
     place: Place, capture: Capture, columns: Sequence[str], *, first: int | None, last: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a capture without Spark, in the order of their sequences.
+    """Yield the rows of a capture without Spark, in the order of their sequences.
 
     Args:
         place: the capture's directory.
-        capture: what it holds.
+        capture: the contents of the capture.
         columns: the ones wanted, with `sequence`.
         first: the first sequence wanted; None for all from the beginning.
         last: the last sequence wanted; None for all to the end.
@@ -111,7 +111,7 @@ def captured_rows(
 
 
 def chunk_files(path: str, capture: Capture, first: int | None, last: int | None) -> list[str]:
-    """The files on this machine of the chunks that a range of sequences is in, in their order; None for no bound."""
+    """Return the files on this machine with a range of sequences, in order; None means no bound."""
     place = place_of(None, path)
     return [f"{place}/{file}" for file in _paths(place, capture, first, last)]
 
@@ -127,7 +127,7 @@ def _chunks_in(capture: Capture, first: int | None, last: int | None) -> list[Ch
 
 
 def file_batches(file: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """A file's rows, so many at once as memory holds easily.
+    """Yield a file's rows, in batches that fit into memory.
 
     Raises:
         PipelineError: it cannot be read.
@@ -141,16 +141,16 @@ def file_batches(file: str, columns: Sequence[str] | None = None) -> Iterator[pa
 
 
 def bytes_in(metadata: pq.FileMetaData) -> int:
-    """The bytes of a file's values, before compression."""
+    """Return the bytes of a file's values, before compression."""
     return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
 
 
 def first_since(place: Place, capture: Capture, time_ns: int) -> int | None:
-    """The sequence of the first captured message that was stored at a time or later; None where there is none.
+    """Return the sequence of the first captured message stored at a time or later; None without one.
 
     Args:
         place: the capture's directory.
-        capture: what it holds.
+        capture: the contents of the capture.
         time_ns: nanoseconds since 1970.
 
     Raises:

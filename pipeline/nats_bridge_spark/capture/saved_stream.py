@@ -1,6 +1,7 @@
-"""`_stream.json` of a capture: how the stream is configured, its durable consumers, and what the capture is about.
+"""Reads and writes `_stream.json` of a capture: the stream's configuration, durable consumers, and extent of the
+capture.
 
-Each run of a capture replaces it: it is what the stream was at the end of the newest run.
+Each run of a capture replaces it, so it describes the stream at the end of the newest run.
 """
 
 from __future__ import annotations
@@ -51,15 +52,15 @@ class SavedConsumer:
 
 @dataclass(frozen=True, slots=True)
 class CaptureExtent:
-    """The part of a stream that a capture is about, without what the names of its chunks say.
+    """The part of a stream that a capture covers, in addition to the names of its chunks.
 
     Attributes:
         created: when the stream was created, as its server reported it first.
         subjects: the filters of the capture; none for all messages.
         begin: the first sequence.
-        seen: messages by which the stream is recognised if its creation time changes.
-        covered: the sequence behind the newest chunk or gap when this was written.
-        next: at least here the capture resumes: from `covered` to here the stream held nothing that is wanted.
+        seen: messages that identify the stream if its creation time changes.
+        covered: the sequence after the newest chunk or gap when this was written.
+        next: the capture resumes at least here, because there are no wanted messages from `covered` to here.
         gaps: ranges (first, last) of messages that were removed before they were captured, and that the user allows
             to be missing.
     """
@@ -74,7 +75,7 @@ class CaptureExtent:
 
     @property
     def known(self) -> KnownStream:
-        """By what the stream is recognised."""
+        """The facts that identify the stream."""
         return KnownStream(self.created, self.seen)
 
     def beginning(self, sequence: int) -> CaptureExtent:
@@ -84,14 +85,14 @@ class CaptureExtent:
 
 @dataclass(frozen=True, slots=True)
 class SavedStream:
-    """A stream's configuration, its durable consumers, and what is captured of it.
+    """A stream's configuration, its durable consumers, and the extent of its capture.
 
     Attributes:
         config: the configuration, as its server reports it.
-        consumers: the durable ones; None where the user was not allowed to list them.
+        consumers: the durable ones; None if the user may not list them.
         server: the version of that server.
-        saved: when it was asked, RFC 3339.
-        extent: what the capture is about; None where only the configuration was saved.
+        saved: the time of the requests, RFC 3339.
+        extent: the extent of the capture; None if only the configuration was saved.
     """
 
     config: Json
@@ -110,7 +111,7 @@ class SavedStream:
         return str(self.config["name"])
 
     def to_json(self) -> str:
-        """The file's text."""
+        """Return the file's text."""
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n"
 
     @classmethod
@@ -144,7 +145,7 @@ async def saved_stream(connection: Connection, stream: str) -> SavedStream:
 
     Raises:
         UnreachableError: no server answers.
-        PipelineError: there is no such stream.
+        PipelineError: the stream does not exist.
         ApiError: the server does not answer.
     """
     async with connected(connection) as opened:
@@ -162,7 +163,7 @@ async def saved_stream(connection: Connection, stream: str) -> SavedStream:
 
 
 async def _durable_consumers(opened: OpenConnection, stream: str) -> tuple[SavedConsumer, ...] | None:
-    """The stream's durable consumers; None if the user may not list them."""
+    """Return the stream's durable consumers; None if the user may not list them."""
     try:
         listed = await opened.api.consumers(stream)
     except NotPermittedError:

@@ -9,7 +9,7 @@ from nats_bridge.settings import Connection
 from nats_bridge_spark.errors import OptionError
 
 CHUNK: Final = 4_000_000
-"""Messages in a chunk, unless another number is asked for."""
+"""Default number of messages in a chunk."""
 
 INTERVAL: Final = 60.0
 """Seconds between two rounds of a continuous capture."""
@@ -17,20 +17,20 @@ INTERVAL: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CaptureRequest:
-    """A stream, or a part of it, and the directory that is to hold it.
+    """A stream or a part of it, and the directory for its capture.
 
     Attributes:
-        connection: where the stream is.
+        connection: the connection of the stream.
         stream: its name.
-        directory: a path, or an address that Spark knows.
+        directory: a path, or an address that Spark supports.
         subjects: consumer filters; none for all messages.
-        from_sequence: the first sequence; None for the stream's first, or for where the capture resumes.
-        to_sequence: the last sequence; None for the stream's last at this moment.
+        from_sequence: the first sequence; None for the stream's first, or the sequence at which the capture resumes.
+        to_sequence: the last sequence; None for the stream's present last one.
         from_time: RFC 3339; only messages stored then or later.
         to_time: RFC 3339; only messages stored before.
-        partitions: tasks for a chunk, and so its files; None for as many as there are cores, fewer for little.
+        partitions: the number of tasks and files of a chunk; None for the number of cores, or fewer for small chunks.
         chunk: messages in a chunk, about.
-        allow_gaps: continue where messages were removed that were not captured yet.
+        allow_gaps: whether to continue if messages were removed before they were captured.
         continuous: continue with new messages until stopped.
         interval: seconds between two looks for new ones.
 
@@ -70,14 +70,14 @@ class CaptureResult:
         directory: of the capture.
         messages: captured by this run.
         size: bytes of the files that it wrote.
-        files: how many.
-        first: the first sequence that it captured; None if it found nothing new.
+        files: the number of files.
+        first: the first captured sequence; None if there were no new messages.
         last: the last one.
-        held: how many messages the capture holds now.
+        held: the number of messages in the capture.
         next: the sequence at which the next run resumes.
         gaps: the ranges that are missing in the capture.
-        removed: sequences behind the earlier runs that the stream no longer held, because a limit or a client had
-            removed their messages; 0 with `subjects`, where that cannot be known.
+        removed: sequences after the earlier runs that the stream no longer had, because a limit or a client had removed
+            their messages; 0 with `subjects`, because it is unknown then.
         seconds: how long it took.
     """
 
@@ -95,7 +95,7 @@ class CaptureResult:
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """Return the result as plain data for JSON."""
         return {
             "stream": self.stream,
             "directory": self.directory,

@@ -1,1 +1,1 @@
-"""Commands that run on Spark; each imports PySpark only when it runs."""
+"""Commands that run on Spark. Each imports PySpark only when it runs."""

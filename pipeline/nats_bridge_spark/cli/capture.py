@@ -166,7 +166,7 @@ def capture_command(
 
 
 def _all_of(first: str, second: str | None, given: dict[str, Any]) -> tuple[str, str]:
-    """A name for all streams, and the directory, which is the only argument.
+    """Return a name for all streams, and the directory, which is the only argument.
 
     Raises:
         ConfigError: an option is for one stream.

@@ -1,4 +1,4 @@
-"""`nats-bridge diff`: do two histories hold the same messages?"""
+"""`nats-bridge diff`: compares the messages of two histories."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
 
 
 def _runs_here(places: tuple[SideLocation, SideLocation], given: dict[str, Any]) -> bool:
-    """Whether the comparison runs in this process.
+    """Return whether the comparison runs in this process.
 
     Raises:
         OptionError: it is to, and a directory is of another machine.
@@ -134,7 +134,7 @@ def _runs_here(places: tuple[SideLocation, SideLocation], given: dict[str, Any])
 
 
 def _short(place: SideLocation) -> str:
-    """A name that leaves room on a line of progress."""
+    """Return a name that leaves room on a line of progress."""
     return place.name.rstrip("/").rpartition("/")[2] or place.name
 
 
@@ -152,7 +152,6 @@ def _place(side: int, text: str, given: dict[str, Any]) -> SideLocation:
 
 
 def _of_side(option: str, side: int, values: tuple[_Value, ...]) -> _Value | None:
-    """The value of an option for the left side (0) or the right one (1)."""
     if len(values) > 2:
         raise ConfigError(f"--{option}: is given {len(values)} times; once is for both sides, twice for each of them")
     return values[min(side, len(values) - 1)] if values else None
@@ -165,7 +164,7 @@ def _connection(side: int, text: str, given: dict[str, Any]) -> Connection:
             f"{text}: is taken for a stream (there is no such directory): say where, with --server URL, the name of a"
             " context of `nats`, or -c FILE"
         )
-    is_url = server is not None and ":" in server  # then -c FILE is there for its rule
+    is_url = server is not None and ":" in server  # -c FILE is then only for its rule
     return connection_named(server=server, config=None if is_url else config)
 
 

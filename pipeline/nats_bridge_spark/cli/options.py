@@ -36,7 +36,7 @@ def engine_option(command: _Command) -> _Command:
 
 
 def sequence_or_time(given: str | None) -> tuple[int | None, str | None]:
-    """A bound as a sequence or as a time, which is not checked; the other one is None, or both."""
+    """Return a bound as a sequence or as an unchecked time; the other one, or both, are None."""
     if given is not None and given.isdecimal():
         return int(given), None
     return None, given

@@ -1,1 +1,1 @@
-"""Comparing two histories: streams or captures, message by message, joined by what identifies a message."""
+"""Compares two histories, streams or captures, message by message, joined by the identity of a message."""

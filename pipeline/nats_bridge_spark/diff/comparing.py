@@ -1,9 +1,9 @@
-"""Extracts what is compared of a message: its identity, and subject and header block without expected differences.
+"""Extracts the compared parts of a message: its identity, and subject and header block without expected differences.
 
-Theory of operation: each side reads its messages through a `Reader`, compiled from what is compared (`Comparison`),
-which is plain data and travels to tasks. A reader answers with the message's identity, with subject and block as they
-are to be compared, and with what was left out, as bits, so that nothing is ignored without being counted.
-What a native target and a bridged one differ in by design has an id in docs/known-divergences.md.
+Theory of operation: each side reads its messages through a `Reader`, compiled from a `Comparison`, which is plain data
+and is sent to tasks. A reader returns the message's identity, the subject and block to compare, and bits for the parts
+that were left out, so nothing is ignored without being counted. Differences by design between a native target and a
+bridged one have an id in docs/known-divergences.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nats_transforms.source_record import HEADER, TWIN_HEADER
 from nats_transforms.sourcing import Sourcing
 
 By: TypeAlias = Literal["sequence", "provenance", "provenance:right", "id", "subject"]
-"""What identifies two messages as the same one; by subject, the newest of each is compared."""
+"""The identity by which messages are joined. By subject, only the newest of each is compared."""
 
 
 class State:
@@ -35,13 +35,13 @@ class State:
     UNIDENTIFIED: Final = 1
     """Nothing in it identifies it."""
     LEFT_OUT: Final = 2
-    """The rule does not copy it; or it comes from another stream than the one compared with, or from outside of the
+    """The state of a message that the rule does not copy, or that comes from another stream or from outside the
     range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Something that is not compared: what it is, and the id of the known divergence that explains it, if any."""
+    """Something that is not compared: its name, and the id of the known divergence that explains it, if any."""
 
     what: str
     divergence: str = ""
@@ -62,11 +62,12 @@ class Comparison:
 
     Attributes:
         by: how messages are identified.
-        ignored_headers: names of headers that are not compared, on both sides; case counts, as on the server.
-        source: with `provenance:right`, the stream of which the right side holds copies.
+        ignored_headers: names of headers that are not compared on both sides; case-sensitive, as on the server.
+        source: with `provenance:right`, the stream that the right side has copies of.
         first: with `provenance:right`, the lowest sequence of the left side's range.
-        last: the highest one; None for no bound.
-        rule: what makes the copies of the left side's messages; None where left and right are alike.
+        last: the highest sequence; None for no bound.
+        rule: the rule or transform that makes copies of the left side's messages; None if both sides have the same
+            form.
     """
 
     by: By
@@ -83,7 +84,7 @@ class Comparison:
 
     @property
     def is_unrecorded(self) -> bool:
-        """Whether copies are compared with what they are copies of, so that source records are left out."""
+        """Whether copies are compared with their originals, so that source records are left out."""
         records = isinstance(self.rule, Sourcing) and not self.rule.mirrors
         return self.by == "subject" or (self.by == "provenance:right" and not records)
 
@@ -94,7 +95,7 @@ class Comparison:
 
     @property
     def ignored(self) -> tuple[Ignored, ...]:
-        """What can be left out of messages: the meaning of the bits of `Read`."""
+        """The possible omissions from messages, in the order of the bits of `Read`."""
         every = [what for right in (False, True) for what, _, _ in _changes(self, right=right)]
         return tuple(dict.fromkeys(every))
 
@@ -177,7 +178,7 @@ _Change: TypeAlias = Callable[[bytes], bytes]
 
 
 def _comparable(comparison: Comparison, *, right: bool) -> Callable[[bytes], tuple[bytes, int]]:
-    """A function that gives a block as it is compared, and what was left out of it."""
+    """Return a function that returns the compared form of a block, and bits for the parts left out."""
     every = comparison.ignored
     changes = [(1 << every.index(what), mark, change) for what, mark, change in _changes(comparison, right=right)]
     unrecorded = comparison.is_unrecorded
@@ -196,7 +197,10 @@ def _comparable(comparison: Comparison, *, right: bool) -> Callable[[bytes], tup
 
 
 def _changes(comparison: Comparison, *, right: bool) -> list[tuple[Ignored, bytes, _Change]]:
-    """What is left out of a side's blocks: what it is, the bytes of every block that has it, and how to remove it."""
+    """Return the omissions from a side's blocks.
+
+    The name, bytes in every block that has it, and a function that removes it.
+    """
     found: list[tuple[Ignored, bytes, _Change]] = []
     by, rule = comparison.by, comparison.rule
     if comparison.is_unrecorded:

@@ -35,7 +35,7 @@ def require_two(left: SideLocation, right: SideLocation) -> None:
 
 
 def decision(left: Side, right: Side, wanted: DiffRequest) -> tuple[By, str]:
-    """How messages are identified; and why, in words for a person, empty where the user said so.
+    """Return how messages are identified, and the reason as a sentence; empty if the user chose it.
 
     Raises:
         OptionError: nothing in them identifies them.
@@ -84,7 +84,7 @@ def _keeps_sequences(rule: Sourcing | Republish) -> bool:
 
 
 def decide(left: Side, right: Side) -> tuple[By, str]:
-    """Decide from some messages of both sides; how messages are identified, and why, in words for a person.
+    """Decide from some messages of both sides. Return how messages are identified, and the reason as a sentence.
 
     Raises:
         OptionError: nothing in them identifies them.
@@ -110,7 +110,7 @@ def decide(left: Side, right: Side) -> tuple[By, str]:
 
 
 def _sources(blocks: list[bytes]) -> set[bytes]:
-    """The sources that messages name; none if too few messages do."""
+    """Return the sources in messages; none if too few messages have one."""
     found = [provenance(block) for block in blocks]
     return {each.source for each in found if each is not None} if _share(found) >= _MOST else set()
 
@@ -121,7 +121,7 @@ def _share(found: Iterable[object]) -> float:
 
 
 def _is_numbered_alike(left: Side, right: Side) -> bool:
-    """Whether messages with the same sequence mostly have the same payload, from where both sides have messages."""
+    """Return whether messages with the same sequence mostly have the same payload, in the range of both sides."""
     start = max(left.first, right.first)
     some = (
         left.rows.selected("sequence", "data").mapped(partial(_between, start, None), _PAYLOADS).first(_SAMPLE).kept()
@@ -157,13 +157,13 @@ def _names(sources: set[bytes]) -> str:
 
 
 def nothing_in_common(left: Side, right: Side, comparison: Comparison, some: Sequence[tuple[bytes, int] | None]) -> str:
-    """An error's text, with a hint at the reason.
+    """Return an error's text, with a hint at the reason.
 
     Args:
         left: the left side.
         right: the right one.
-        comparison: what was compared.
-        some: an identity of the left side, and of the right one; None where there is none.
+        comparison: the comparison.
+        some: an identity of the left side and one of the right; None without any.
     """
 
     def shown(some: tuple[bytes, int] | None) -> str:

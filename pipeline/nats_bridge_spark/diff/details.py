@@ -1,4 +1,4 @@
-"""The findings about odd identities, from their full messages; how many there are of each kind, and the first ones."""
+"""Finds the differences of odd identities in their full messages, and counts them by kind with examples."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ _ORDER: Final[tuple[SortKey, ...]] = tuple((name, "ascending") for name in (*KEY
 
 
 def odd_findings(left: Rows, right: Rows, matches: Rows, comparison: Comparison, *, several: bool) -> Rows:
-    """Findings about the odd identities; columns `FINDINGS`.
+    """Return findings about the odd identities, with columns `FINDINGS`.
 
-    The sequences of both sides are known per identity, so their messages are taken from the sides by a join on
-    sequence. Where an identity has several messages on a side, only the lowest sequence is known, and the others are
-    searched again.
+    The sequences of both sides are known by identity, so the messages are fetched by a join on sequence. If an identity
+    has several messages on a side, only the lowest sequence is known, and the others are searched again.
 
     Args:
         left: the left side's messages.
         right: the right side's.
         matches: see `matching.matched`.
-        comparison: what is compared.
+        comparison: the comparison.
         several: whether a side has more than one message of an identity.
     """
     messages = []
@@ -81,7 +80,7 @@ def _found_in(rows: Iterable[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def identity(source: bytes, number: int) -> str:
-    """An identity as text: of a source's message both, else the one of them that there is."""
+    """Return an identity as text: source and sequence, or the only part that it has."""
     return f"{text(source)} {number}" if source and number else text(source) or str(number)
 
 
@@ -93,7 +92,7 @@ def overview_of(findings: Rows, most: int) -> Overview:
 
     Args:
         findings: with the columns `FINDINGS`.
-        most: how many to keep of each kind.
+        most: the number of examples to keep of each kind.
 
     Returns:
         How many there are of each kind, in the order of `KINDS`; of each kind and header, the most frequent ones; and

@@ -1,8 +1,8 @@
 """Finds the differences between the messages of one identity.
 
-Theory of operation: usually one message on either side has an identity, and the two are compared field by field. Where
-there are more, those that the same entry copied belong together, as when two entries copy one message on purpose; of
-what one entry made, one counts (one equal to its counterpart, if there is one) and every other one is duplicated.
+Theory of operation. Usually an identity has one message on either side, and the two are compared field by field. If
+there are more, copies by the same entry belong together, because two entries may copy one message on purpose. Of the
+copies by one entry, one counts (one that equals its counterpart, if any), and all others are duplicates.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ KINDS: Final[dict[str, str]] = {
     "order": "out of order: stored earlier or later than the messages around it",
     "unidentified": "nothing identifies the message",
 }
-"""Every kind of finding, in the order of the report, with what it means."""
+"""Every kind of finding with its meaning, in the order of the report."""
 
 _LONGEST: Final = 4096  # characters of a value
-_AROUND: Final = 16  # bytes of a payload that are shown from where it differs
+_AROUND: Final = 16  # bytes of a payload shown from the first difference on
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedMessage:
-    """A message of one side, as it is compared: `block` without what is not to be compared."""
+    """A message of one side in the compared form: `block` is without the parts left out."""
 
     sequence: int
     entry: bytes
@@ -53,11 +53,12 @@ class Finding(NamedTuple):
 
     Attributes:
         kind: one of `KINDS`.
-        identity: which message, as text; empty where nothing identifies it.
-        left_sequence: in the left stream; None where it has no such message.
+        identity: the message's identity as text; empty if it has none.
+        left_sequence: the sequence in the left stream; None if it has no such message.
         right_sequence: in the right one.
-        field: which header, where it is about one; `left` or `right` for a duplicated or unidentified message.
-        left_value: the value there, readable; bytes that are not UTF-8 as `\\xNN`.
+        field: the header of the finding, if it is about one; `left` or `right` for a duplicated or unidentified
+            message.
+        left_value: the readable value there; bytes that are not UTF-8 as `\\xNN`.
         right_value: the value on the right.
     """
 
@@ -81,7 +82,7 @@ FINDINGS: Final = pa.schema(
 
 
 def found(identity: str, lefts: Sequence[ComparedMessage], rights: Sequence[ComparedMessage]) -> Iterator[Finding]:
-    """The findings about one identity.
+    """Yield the findings about one identity.
 
     Args:
         identity: the identity.
@@ -91,7 +92,7 @@ def found(identity: str, lefts: Sequence[ComparedMessage], rights: Sequence[Comp
     if len(lefts) <= 1 and len(rights) <= 1:
         yield from _pair(identity, lefts[0] if lefts else None, rights[0] if rights else None)
         return
-    # The same entry in both, where the records name entries; else the first of each.
+    # Prefer the same entry in both, if the records name entries; otherwise take the first of each.
     entries = {message.entry for message in lefts} == {message.entry for message in rights}
     left, right = _by_entry(lefts, apart=entries), _by_entry(rights, apart=entries)
     for entry in dict.fromkeys([*left, *right]):
@@ -105,7 +106,7 @@ def found(identity: str, lefts: Sequence[ComparedMessage], rights: Sequence[Comp
 def alone(
     kind: str, identity: str, lefts: Sequence[ComparedMessage], rights: Sequence[ComparedMessage]
 ) -> Iterator[Finding]:
-    """A finding about each message alone."""
+    """Yield a finding about each message alone."""
     for message in lefts:
         yield Finding(kind, identity, message.sequence, None, "left", text(message.subject), None)
     for message in rights:
@@ -115,7 +116,7 @@ def alone(
 def _counterparts(
     lefts: list[ComparedMessage], rights: list[ComparedMessage]
 ) -> tuple[ComparedMessage | None, ComparedMessage | None]:
-    """The first two that are equal; else the first of each."""
+    """Return the first two that are equal; otherwise the first of each."""
     for left in lefts:
         for right in rights:
             if (left.subject, left.block, left.data) == (right.subject, right.block, right.data):
@@ -124,7 +125,7 @@ def _counterparts(
 
 
 def text(value: bytes) -> str:
-    """Bytes for a person and for a column of text: what is not UTF-8 as `\\xNN`, long values cut short."""
+    """Return bytes as text for a person: bytes that are not UTF-8 as `\\xNN`, and long values cut short."""
     shown = value[:_LONGEST].decode("utf-8", "backslashreplace")
     return shown if len(value) <= _LONGEST else f"{shown}… ({len(value)} bytes)"
 
@@ -154,7 +155,6 @@ def _pair(identity: str, left: ComparedMessage | None, right: ComparedMessage | 
 
 
 def _payloads(left: bytes, right: bytes) -> tuple[str, str]:
-    """Sizes, and the bytes from the first that differs."""
     at = _first_difference(left, right)
     return _payload(left, at), _payload(right, at)
 

@@ -1,7 +1,7 @@
 """Compares two header blocks line by line: names, values, order, case, spelling.
 
-A block is read as the server reads one: its first line is no header, a line ends at CRLF, a name ends at the first
-colon, blanks around a value do not count (what differs in nothing else is reported as spelling).
+A block is read like by the server: its first line is not a header, a line ends at CRLF, a name ends at the first colon,
+and blanks around a value do not count (if nothing else differs, this is reported as spelling).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Kind: TypeAlias = Literal[
 
 
 HeaderDifference: TypeAlias = tuple[Kind, bytes, bytes, bytes]
-"""The kind; the header's name, empty where the block as a whole differs; its values on the left and on the right.
+"""The kind; the header's name, empty if the block as a whole differs; its values on the left and on the right.
 
-Several values are joined by commas; where the order of the whole block differs, the names are in their order.
+Several values are joined by commas. If the order of the whole block differs, the names are in their order.
 """
 
 
 def header_lines(block: bytes) -> list[tuple[bytes, bytes]]:
-    """Names and values of a block, in order; a line without a colon has an empty value."""
+    """Return the names and values of a block, in order. A line without a colon has an empty value."""
     found = []
     for line in block.split(b"\r\n")[1:]:
         if line:
@@ -32,7 +32,7 @@ def header_lines(block: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def differences(left: bytes, right: bytes) -> Iterator[HeaderDifference]:
-    """Everything in which two blocks differ; nothing if they are equal, byte for byte."""
+    """Yield all differences of two blocks; none if they are equal, byte for byte."""
     if left == right:
         return
     lines = header_lines(left), header_lines(right)
@@ -74,7 +74,7 @@ def _by_name(lines: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
 
 
 def _renamed(left: dict[bytes, list[bytes]], right: dict[bytes, list[bytes]]) -> dict[bytes, bytes]:
-    """Names that are only on the left, with what they are on the right, where that is the same but for its case."""
+    """Return names only on the left, with the name on the right that differs only in case."""
     lacking = {name.lower(): name for name in right if name not in left}
     return {
         name: lacking[name.lower()]
@@ -88,7 +88,7 @@ def _order(
     values: tuple[dict[bytes, list[bytes]], dict[bytes, list[bytes]]],
     renamed: dict[bytes, bytes],
 ) -> list[bytes]:
-    """The names of a block in their order, those that both blocks have equally often."""
+    """Return the names of a block in their order, those that both blocks have equally often."""
     names = [renamed.get(name, name) for name, _ in lines]
     left, right = values
     return [name for name in names if name in left and name in right and len(left[name]) == len(right[name])]

@@ -1,4 +1,4 @@
-"""Rows in this process: in files, of which Arrow maps what is read into memory."""
+"""Rows in this process: stored in files that Arrow maps into memory."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class LocalRows:
         return self.alike(self.selected(*columns).table().group_by(list(keys)).aggregate(list(values)))
 
     def together(self, keys: Sequence[str], order: Sequence[SortKey]) -> Self:
-        """In parts that memory holds, unless one key has more rows than that."""
+        """In parts that fit into memory, unless one key has more rows."""
         kept = self.kept()
         batches = list(kept._batches())
         parts = sum(batch.nbytes for batch in batches) // _AT_ONCE + 1
@@ -115,11 +115,11 @@ class LocalRows:
         return self._of(self.schema, [partial(iter, spool.batches)])
 
     def table(self) -> pa.Table:
-        """All of it."""
+        """Return all rows as one table."""
         return pa.Table.from_batches(self._batches(), self.schema)
 
     def alike(self, table: pa.Table) -> Self:
-        """As it is."""
+        """Return the rows of a table."""
         return self._of(table.schema, [table.to_batches])
 
     def write(self, folder: str) -> None:
@@ -184,7 +184,7 @@ def _hashes(batch: pa.RecordBatch, columns: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _tables(batches: Batches) -> Iterator[pa.Table]:
-    """The batches, gathered to tables that are worth a join."""
+    """Yield the batches, gathered to tables that are worth a join."""
     gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

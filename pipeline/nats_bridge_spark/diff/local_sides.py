@@ -1,4 +1,4 @@
-"""Opens the sides of a comparison in this process, where a stream is read once into a file."""
+"""Opens the sides of a comparison in this process. A stream is read once, into a file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LocalEngine:
     folder: Path
 
     def rows(self, place: SideLocation, progress: Progress) -> LocalRows:
-        """A stream is read from its server once; a capture is read where it is."""
+        """A stream is read from its server once; a capture is read in place."""
         if place.connection is None:
             parts = [partial(_captured, place, file) for file in _files(place)]
             return LocalRows(SCHEMA, tuple(parts), self.folder)
@@ -63,7 +63,7 @@ class LocalEngine:
 
 @contextlib.contextmanager
 def local_engine() -> Iterator[LocalEngine]:
-    """Compare in this process; its files are removed when the block ends."""
+    """Compare in this process. Its files are removed when the block ends."""
     with tempfile.TemporaryDirectory(prefix="nats-bridge-diff-") as folder:
         yield LocalEngine(Path(folder))
 
@@ -87,7 +87,7 @@ def _captured(place: SideLocation, file: str) -> Batches:
 
 
 def _wanted(place: SideLocation, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of a batch that lie within the bounds, and have one of the subjects."""
+    """Return the rows of a batch that lie within the bounds, and have one of the subjects."""
     if place.first is not None:
         batch = batch.filter(pc.greater_equal(batch.column("sequence"), place.first))
     if place.last is not None:
@@ -100,10 +100,10 @@ def _wanted(place: SideLocation, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _files(place: SideLocation) -> list[str]:
-    """The files of a capture, or all that are in a directory of Parquet.
+    """Return the files of a capture, or all that are in a directory of Parquet.
 
     Raises:
-        PipelineError: there is no such directory, or what is in it cannot be read.
+        PipelineError: the directory does not exist, or its contents cannot be read.
         SchemaError: the files lack a column, or have it in another type.
     """
     if is_capture(None, place.name):
@@ -129,7 +129,7 @@ def _files(place: SideLocation) -> list[str]:
 
 
 def size_of(places: Sequence[SideLocation]) -> Size:
-    """What there is to read of both sides together, about: all that the streams hold, or the files.
+    """Return the approximate messages and bytes of both sides together, in streams or files.
 
     Raises:
         UnreachableError, PipelineError: as for `LocalEngine.rows`.

@@ -1,9 +1,9 @@
 """Reads both sides as they are compared, and brings their messages together by identity.
 
-Theory of operation: each message becomes its identity, its sequence and a digest of what is compared. These are added
-up per identity: how many messages each side has, the lowest sequence of each, the lowest and the highest digest. Where
-each side has one message and the digests are one, the messages are equal. Every other identity is odd, and is compared
-by its full messages (`details`).
+Theory of operation. Each message becomes its identity, its sequence and a digest of the compared parts. These are
+aggregated by identity: the number of messages on each side, the lowest sequence of each, and the lowest and highest
+digest. If each side has one message and the digests are equal, the messages are equal. All other identities are odd,
+and their full messages are compared (`details`).
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from nats_bridge_spark.diff.rows import Aggregate, Batches, Rows
 from nats_bridge_spark.diff.usual_copies import quick_reader
 
 KEYS: Final = ("source", "number")
-"""The columns that hold an identity. Of a message that nothing identifies the number is its own sequence, negative on
-the right."""
+"""The columns of an identity. For a message without one, the number is its sequence, negative on the right."""
 
 _UNIT: Final = 1 << 32
-"""One message of the right in a count of both sides; the left ones are below it."""
+"""One message of the right side in a count of both; those of the left are counted below it."""
 
 
 def read(rows: Rows, comparison: Comparison, *, right: bool, digested: bool = False) -> Rows:
-    """The messages of a side as they are compared.
+    """Return the messages of a side as they are compared.
 
     Args:
         rows: with the columns of a side.
-        comparison: what is compared.
+        comparison: the comparison.
         right: which side it is.
         digested: whether the payloads are digests already.
 
@@ -53,7 +52,7 @@ def matched(left: Rows, right: Rows, comparison: Comparison) -> Rows:
     Args:
         left: the left side's messages.
         right: the right side's.
-        comparison: what is compared.
+        comparison: the comparison.
 
     Returns:
         columns `KEYS`, `left`, `right` (the lowest sequences), `group`, `lefts`, `rights` (how many messages each side
@@ -80,12 +79,12 @@ class Counts:
 
     Attributes:
         left: messages of the left that were compared, unidentified ones included.
-        right: those of the right.
+        right: the number of messages on the right.
         equal: identities with one equal message on either side.
         common: identities that both sides have.
         odd: identities that must be compared by their full messages.
-        several: identities of which a side has more than one message.
-        ignored: what was left out of the comparison: in how many messages of the left, and of the right.
+        several: identities with more than one message on a side.
+        ignored: the numbers of messages on the left and right for each part that was left out.
     """
 
     left: int

@@ -1,14 +1,14 @@
-"""Which messages are out of order: the common messages of both sides, whose relative order differs.
+"""Finds messages out of order: common messages of both sides, whose relative order differs.
 
-Definition: of the messages that both sides have, in the order of the left, those are out of order that are not in a
-longest subsequence whose sequences on the right increase; that is, the fewest that would have to be moved. Messages of
-different sources (or entries of a rule) have no order among each other, so each such group is compared alone.
+Definition: take the messages that both sides have, in the order of the left. A message is out of order if it is not in
+a longest subsequence whose sequences on the right increase; these are the fewest that would have to be moved. Messages
+of different sources (or entries of a rule) have no order among each other, so each such group is compared alone.
 
-Theory of operation: the messages of a group pass by in the order of the left, which shows the ones that are overtaken:
-a higher sequence on the right stands before them. Usually none is, and all is in order. Else those are taken out, and
-what overtakes: a message to which neither is done is in order with every other one, so it is in every longest
-subsequence. What is taken out is usually little, and is decided in one place; where it is more than `MOST`, each
-message that is overtaken is counted instead, and that is said.
+Theory of operation. The messages of a group are read in the order of the left, which shows overtaken ones: a higher
+sequence on the right comes before them. Usually there are none, and all are in order. Otherwise the overtaken and the
+overtaking messages are extracted. A message that is neither is in order with every other one, so it is in every longest
+subsequence. The extracted messages are usually few, and are processed in one place. If there are more than `MOST`, each
+overtaken message is counted instead, and the report mentions it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nats_bridge_spark.diff.findings import FINDINGS, Finding
 from nats_bridge_spark.diff.rows import Batches, Rows
 
 MOST: Final = 1_000_000
-"""Messages that are between displaced ones, of which the fewest to be moved are still determined."""
+"""Maximum number of extracted messages for which the fewest to be moved are determined."""
 
 _PAIR: Final = pa.schema(
     [("source", pa.binary()), *((name, pa.int64()) for name in ("number", "group", "left", "right"))]
@@ -45,7 +45,7 @@ def order_findings(matches: Rows, *, most: int = MOST) -> tuple[Rows | None, boo
         most: see `MOST`.
 
     Returns:
-        rows with the columns `FINDINGS`, None where all are in order; and whether they are the fewest.
+        Rows with the columns `FINDINGS`, None if all are in order; and whether they are the fewest.
     """
     pairs = matches.where("common").selected(*_PAIR.names)
     ahead = pairs.together(["group"], [("group", "ascending"), ("left", "ascending")])
@@ -63,7 +63,7 @@ def order_findings(matches: Rows, *, most: int = MOST) -> tuple[Rows | None, boo
 
 
 def _passed(sign: int, batches: Batches) -> Batches:
-    """The messages before which a higher sequence on the right stands in their group; with -1, a lower one.
+    """Yield the messages that have a higher sequence on the right before them in their group; with -1, a lower one.
 
     Args:
         sign: 1 or -1.
@@ -93,7 +93,7 @@ def _finding(pair: _Pair, *, late: bool) -> Finding:
 
 
 def fewest(groups: list[int], lefts: list[int], rights: list[int]) -> Iterator[tuple[int, int, int, bool]]:
-    """The displaced messages of every group, which stand together and in the order of the left.
+    """Yield the displaced messages of every group, which stand together and in the order of the left.
 
     Args:
         groups: the group of each message.
@@ -101,7 +101,7 @@ def fewest(groups: list[int], lefts: list[int], rights: list[int]) -> Iterator[t
         rights: its sequence on the right.
 
     Returns:
-        group and both sequences of each that is displaced, and whether it comes late on the right.
+        Group and both sequences of each displaced message, and whether it is late on the right.
     """
     start = 0
     for end in range(1, len(groups) + 1):
@@ -109,7 +109,7 @@ def fewest(groups: list[int], lefts: list[int], rights: list[int]) -> Iterator[t
             continue
         moved = displaced(rights[start:end])
         away = set(moved)
-        # Lowest sequence on the right among the messages in order that follow: what is above it comes late.
+        # The lowest right sequence of the following messages in order: any above it is late.
         lowest = None
         following: dict[int, int | None] = {}
         for at in range(end - start - 1, -1, -1):
@@ -125,15 +125,15 @@ def fewest(groups: list[int], lefts: list[int], rights: list[int]) -> Iterator[t
 
 
 def displaced(values: Sequence[int]) -> list[int]:
-    """The indexes of all values that are not in a longest increasing subsequence; of several, the one that ends lowest.
+    """Return the indexes of values outside a longest increasing subsequence; of several, the one that ends lowest.
 
     Takes time as n log n, and memory for three integers per value.
 
     Args:
         values: all different.
     """
-    ends: list[int] = []  # the lowest value with which an increasing subsequence of each length ends
-    places: list[int] = []  # where that value is
+    ends: list[int] = []  # the lowest last value of an increasing subsequence, by length
+    places: list[int] = []  # the index of that value
     before = [-1] * len(values)
     for at, value in enumerate(values):
         length = bisect_left(ends, value)

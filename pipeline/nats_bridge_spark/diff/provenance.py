@@ -1,9 +1,9 @@
 """Reads the provenance of a stored message from its header block.
 
-Theory of operation: a copy names its source in a source record (`Nats-Stream-Source`, or `Nats-Bridge-Source` where the
-target's server refuses that from clients), a republished message in the lines `Nats-Stream` and `Nats-Sequence`. All
-are appended, so the later line of a message that has several is of the last step. Blocks as servers and the bridge
-write them are read with one regular expression. The engine's own reader reads all others.
+Theory of operation. A copy names its source in a source record (`Nats-Stream-Source`, or `Nats-Bridge-Source` if the
+target's server refuses that from clients), and a republished message in the lines `Nats-Stream` and `Nats-Sequence`.
+All are appended, so if a message has several, the last one is from the last step. One regular expression reads blocks
+in the form of servers and the bridge. The engine's own reader reads all others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REPUBLISHED = re.compile(
     rb"\nNats-Stream: ([^\r\n]+)\r\nNats-Subject: [^\r]*\r\nNats-Sequence: ([0-9]{1,20})\r\n"
     rb"(?:Nats-Time-Stamp: [^\r\n]*\r\n)?Nats-Last-Sequence: [0-9]+\r\n(?:Nats-Msg-Size: [0-9]+\r\n)?\r\n\Z"
 )
-_LARGEST = 2**63 - 1  # of what a column of Spark holds; no stream comes near
+_LARGEST = 2**63 - 1  # limit of a column in Spark; no stream comes near
 _HASHED = re.compile(rb":[0-9A-Za-z]{8}")
 
 
@@ -31,9 +31,9 @@ class Provenance:
     """The message that another one was made of.
 
     Attributes:
-        source: the stream's name, with ``:HASH`` for an external one.
+        source: the stream's name, with `:HASH` for an external one.
         sequence: the message's sequence there.
-        entry: the filters and destinations of the entry that copied it, as the record has them; empty if it has none.
+        entry: the filters and destinations of the entry that copied it, as in the record; empty if it has none.
     """
 
     source: bytes
@@ -42,7 +42,7 @@ class Provenance:
 
 
 def provenance(block: bytes) -> Provenance | None:
-    """The provenance in a header block; None without a valid one."""
+    """Return the provenance in a header block; None without a valid one."""
     found = _RECORD.search(block)
     if found is not None and block.count(b"-Source:") == 1 and b"\nNats-Stream:" not in block:
         return Provenance(found[1], int(found[2]), found[3] or b"")
@@ -61,7 +61,7 @@ def _last_step(block: bytes) -> Provenance | None:
 
 
 def republished_from(block: bytes) -> Provenance | None:
-    """What `Nats-Stream` and `Nats-Sequence` of a republished message say; None where they are not both there."""
+    """Return `Nats-Stream` and `Nats-Sequence` of a republished message; None unless it has both."""
     stream, sequence = header_block.read(block, b"Nats-Stream"), header_block.read(block, b"Nats-Sequence")
     if not stream or not sequence or not sequence.isdigit() or len(sequence) > 20:
         return None
@@ -69,7 +69,7 @@ def republished_from(block: bytes) -> Provenance | None:
 
 
 def without_republished_lines(block: bytes) -> bytes:
-    """A header block without the lines that republishing appended; unchanged where it does not end in them."""
+    """Return a header block without the lines that republishing appended; unchanged if it does not end in them."""
     found = _REPUBLISHED.search(block)
     if found is None:
         return block
@@ -78,7 +78,7 @@ def without_republished_lines(block: bytes) -> bytes:
 
 
 def same_source(shown: bytes, name: bytes) -> bool:
-    """Whether a record's source is the stream of this name: itself, or as an external one with its hash."""
+    """Return whether a record's source is the stream of this name: itself, or as an external one with its hash."""
     return shown == name or (shown.startswith(name) and _HASHED.fullmatch(shown, len(name)) is not None)
 
 

@@ -18,11 +18,11 @@ _CAPTURE: Final = "capture:"
 
 @dataclass(frozen=True, slots=True)
 class SideLocation:
-    """Where the messages of a side are.
+    """The place of a side's messages.
 
     Attributes:
         name: the stream, or the path of the capture.
-        connection: how to reach the stream; None for a capture.
+        connection: the connection of the stream; None for a capture.
         first: the lowest sequence wanted; None for no bound.
         last: the highest one.
         subjects: patterns of the subjects wanted; empty for all.
@@ -40,19 +40,19 @@ class SideLocation:
         return f"stream {self.name}" if self.connection is not None else f"capture {self.name}"
 
     def selects(self, subject: bytes) -> bool:
-        """Whether messages of a subject are wanted."""
+        """Return whether messages of a subject are wanted."""
         return not self.subjects or any(matches(subject, pattern.encode()) for pattern in self.subjects)
 
     @staticmethod
     def is_stream(text: str) -> bool:
-        """Whether a word of the command line names a stream: `stream:NAME`, or a name that is no path."""
+        """Return whether a word of the command line is a stream: `stream:NAME`, or a name that is not a path."""
         if text.startswith((_STREAM, _CAPTURE)):
             return text.startswith(_STREAM)
         return "/" not in text and "\\" not in text and not Path(text).exists()
 
     @staticmethod
     def bare(text: str) -> str:
-        """The name or path in a word of the command line."""
+        """Return the name or path in a word of the command line."""
         return text.removeprefix(_STREAM).removeprefix(_CAPTURE)
 
 
@@ -61,11 +61,11 @@ class DiffRequest:
     """The request of a user.
 
     Attributes:
-        by: what identifies messages; `auto`: find it out.
+        by: the identity of messages; `auto` to determine it.
         ignored_headers: names of headers that are not compared.
-        allowed: kinds of findings that are reported, and are no difference.
-        source: what the left stream is called in the right one's records; empty: its name.
-        rule: what makes copies of the left side's messages.
+        allowed: kinds of findings that are reported but do not count as differences.
+        source: the left stream's name in the right one's records; empty for its own name.
+        rule: the rule or transform that makes copies of the left side's messages.
         examples: how many findings of each kind are kept for the summary.
     """
 

@@ -18,17 +18,17 @@ class DiffResult:
     Attributes:
         left: the left side.
         right: the right one.
-        comparison: what was compared.
-        reason: why messages are identified as they are; empty where the user said so.
-        counts: messages, identities, what was ignored.
+        comparison: the comparison.
+        reason: the reason for the chosen identity; empty if the user chose it.
+        counts: the numbers of messages, identities, and omissions.
         left_out: messages of the left and of the right that were not compared: those that the rule does not copy, and
             those of other sources.
         kinds: how many findings there are of each kind.
         headers: how many there are of each kind and header, the most frequent ones.
         examples: the first ones of each kind.
         order_is_exact: whether the messages out of order are the fewest that would have to be moved.
-        allowed: kinds that are no difference.
-        findings: all of them, with the columns `findings.FINDINGS`; to be read while the engine is open.
+        allowed: kinds that do not count as differences.
+        findings: all findings, with the columns `findings.FINDINGS`; readable while the engine is open.
     """
 
     left: Side
@@ -46,5 +46,5 @@ class DiffResult:
 
     @property
     def is_equal(self) -> bool:
-        """Whether there are no findings but allowed ones."""
+        """Whether all findings are allowed ones."""
         return not any(number for kind, number in self.kinds.items() if kind not in self.allowed)

@@ -18,14 +18,14 @@ from nats_transforms.sourcing import Sourcing
 
 
 def named_by(given: Mapping[str, Any], stream: str) -> Sourcing | Republish | None:
-    """What the options `--rule NAME` (of `-c FILE`) or `--transform SRC DEST` name; None without them.
+    """Return the rule for the options `--rule NAME` (of `-c FILE`) or `--transform SRC DEST`; None without them.
 
     Args:
         given: the options' values.
-        stream: the name of the stream that is copied; empty where it is not known.
+        stream: the name of the copied stream; empty if unknown.
 
     Raises:
-        ConfigError: both are said, or `-c FILE` is missing; and as for `rule_of` and `transform_of`.
+        ConfigError: both are given, or `-c FILE` is missing, or an error of `rule_of` or `transform_of`.
     """
     if given["transform"] and given["rule"]:
         raise ConfigError("--transform and --rule: say one of them")
@@ -40,15 +40,15 @@ def named_by(given: Mapping[str, Any], stream: str) -> Sourcing | Republish | No
 
 
 def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
-    """The rule of this name, for the messages of a stream.
+    """Return the rule of this name, for the messages of a stream.
 
     Args:
         settings: the configuration.
         name: the rule's.
-        stream: the name of the stream that is copied; empty where it is not known, and the rule has one source.
+        stream: the name of the copied stream; may be empty if the rule has one source.
 
     Raises:
-        ConfigError: there is no such rule, it makes no copies, or not of this stream, or its transform is wrong.
+        ConfigError: the rule does not exist, makes no copies of this stream, or has an invalid transform.
     """
     rule = settings.rule_named(name)
     version = settings.offline_dialect_of(rule)
@@ -69,10 +69,10 @@ def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
 
 
 def transform_of(source: str, destination: str, stream: str) -> Sourcing:
-    """A transform as the only entry of a stream that copies `stream`.
+    """Return a transform as the only entry of a stream that copies `stream`.
 
     Raises:
-        ConfigError: it is no transform.
+        ConfigError: the transform is invalid.
     """
     entry = Source.model_validate({"name": stream, "subject_transforms": [{"src": source, "dest": destination}]})
     return _compiled(entry, NEWEST, f"--transform {source} {destination}", mirrors=True)

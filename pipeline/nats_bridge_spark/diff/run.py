@@ -1,7 +1,7 @@
 """Runs one comparison, on either engine.
 
-Both sides become digests, which are brought together by identity (`matching`); whether the common messages have the
-same order is found out from their sequences (`ordering`); what is odd is fetched and compared (`details`).
+Both sides become digests that are joined by identity (`matching`). The order of the common messages is compared by
+their sequences (`ordering`). Messages whose digests differ are fetched and compared (`details`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class DiffEngine(Protocol):
     """Opens the sides of a comparison."""
 
     def rows(self, place: SideLocation, progress: Progress) -> Rows:
-        """The messages of a side, with the columns of `sides.SCHEMA`; always the same ones.
+        """Return the messages of a side, with the columns of `sides.SCHEMA`. They must not change.
 
         Raises:
             SchemaError: the files of a capture lack a column, or have it in another type.
-            PipelineError: there is no such capture or stream.
+            PipelineError: the capture or stream does not exist.
         """
 
 
@@ -47,7 +47,7 @@ def compared(
 
     Raises:
         OptionError: nothing identifies messages, or the options do not go together.
-        PipelineError: a side cannot be read or holds nothing, or the sides have no message in common.
+        PipelineError: a side cannot be read or is empty, or the sides have no message in common.
     """
     progress = progress or Progress("diff")
     require_two(left, right)
@@ -98,11 +98,11 @@ def compared(
 
 
 def _newest(rows: Rows, rule: Sourcing | Republish | None = None) -> Rows:
-    """The messages behind which there is none with the same subject.
+    """Return the newest message of each subject.
 
     Args:
         rows: of a side.
-        rule: by which the subjects of copies count, and what is not copied does not; None for the messages' own.
+        rule: the rule that decides the subjects of copies and leaves messages out; None for the messages' own subjects.
     """
     named = rows.selected("subject", "sequence")
     if rule is not None:
@@ -125,6 +125,6 @@ def _last_sequences(batches: Batches) -> Batches:
 
 
 def _some(matches: Rows, side: str) -> tuple[bytes, int] | None:
-    """The identity of some message of a side."""
+    """Return the identity of some message of a side."""
     found = matches.where(side).first(1).selected(*KEYS).table().to_pylist()
     return (found[0]["source"], found[0]["number"]) if found else None

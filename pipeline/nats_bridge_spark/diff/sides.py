@@ -17,9 +17,9 @@ from nats_bridge_spark.errors import PipelineError, SchemaError
 COMPARED: Final = ("stream", "subject", "sequence", "header_block", "data")
 """The columns of a side."""
 TEXTS: Final = ("subject", "header_block", "data")
-"""Those in which null, in Parquet, is taken for empty: in a stream that is the same."""
+"""Columns in which null, in Parquet, counts as empty, because in a stream both are the same."""
 SCHEMA: Final = pa.schema([(name, pa.binary() if name in TEXTS else ARROW[COLUMNS[name]]) for name in COMPARED])
-"""Of a side's rows."""
+"""The schema of a side's rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class Side:
     """A side of a comparison.
 
     Attributes:
-        place: where the messages are.
-        stream: the name of the stream that they are of; empty where that is unknown.
+        place: the place of the messages.
+        stream: the name of their stream; empty if unknown.
         messages: how many there are.
         first: the lowest sequence.
         last: the highest one.
-        rows: they themselves, with the columns `COMPARED`; always the same ones.
+        rows: the messages, with the columns `COMPARED`; they must not change.
     """
 
     place: SideLocation
@@ -48,7 +48,7 @@ class Side:
 
         Raises:
             PipelineError: there are none, or they are of several streams.
-            SchemaError: some have no sequence.
+            SchemaError: some rows have no sequence.
         """
         numbered = [("data", "count"), ("sequence", "count"), ("sequence", "min"), ("sequence", "max")]
         streams = rows.selected("stream", "sequence", "data").grouped(["stream"], numbered).table()  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ class Side:
 
 
 def live_options(place: SideLocation) -> dict[str, str]:
-    """The options by which the data source reads a side that is a stream."""
+    """Return the options with which the data source reads a side that is a stream."""
     assert place.connection is not None
     options = options_of(place.connection) | {"stream": place.name}
     if place.first is not None:
@@ -81,7 +81,7 @@ def live_options(place: SideLocation) -> dict[str, str]:
 
 
 def require_columns(place: SideLocation, kinds: Mapping[str, str]) -> None:
-    """Check the columns of a side that is Parquet.
+    """Check the columns of a side in Parquet.
 
     Args:
         place: the side.

@@ -22,7 +22,8 @@ from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.subject_column import answer_function
 
-_LIVE: Final = ddl(COMPARED).replace("subject string", "subject binary")  # what is no UTF-8 is compared, too
+# subjects that are not UTF-8 are compared as well
+_LIVE: Final = ddl(COMPARED).replace("subject string", "subject binary")
 _FEW: Final = 500_000  # rows that can be sent to every task, which spares a shuffle of the others
 _NAMES: Final = {kind: name for name, kind in ARROW.items()}
 _PER_BATCH: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -34,7 +35,7 @@ class SparkRows:
 
     Attributes:
         frame: the rows.
-        held: what `kept` keeps, for all rows of a comparison.
+        held: the frames kept by `kept`, for all rows of a comparison.
     """
 
     frame: DataFrame
@@ -54,7 +55,7 @@ class SparkRows:
         return self._of(self.frame.select(*others, F.xxhash64(*columns).alias(name)))
 
     def united(self, other: Self) -> Self:
-        """As one table."""
+        """Return the rows of both as one table."""
         return self._of(self.frame.unionByName(other.frame))
 
     def where(self, column: str) -> Self:
@@ -91,7 +92,7 @@ class SparkRows:
         return self
 
     def table(self) -> pa.Table:
-        """All of it."""
+        """Return all rows as one table."""
         return self.frame.toArrow()
 
     def alike(self, table: pa.Table) -> Self:
@@ -121,7 +122,7 @@ class SparkEngine:
     held: list[DataFrame]
 
     def rows(self, place: SideLocation, _: Progress) -> SparkRows:
-        """A stream is read from its server once, and kept, so that what is compared does not change."""
+        """A stream is read from its server once and kept, so that the rows do not change."""
         rows = SparkRows(_live(self.spark, place) if place.connection else _captured(self.spark, place), self.held)
         return rows.kept() if place.connection else rows
 

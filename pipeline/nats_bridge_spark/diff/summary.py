@@ -16,11 +16,11 @@ _BY = {
     "id": "their Nats-Msg-Id",
     "subject": "their subject, the newest of each",
 }
-_ROOM = 60  # characters of a message that is an example
+_ROOM = 60  # characters of an example message
 
 
 def summary(result: DiffResult) -> Iterator[str]:
-    """Lines: both sides, what was compared and what was not, a table of what was found, examples, and the result."""
+    """Yield lines: both sides, compared and omitted parts, a table of findings, examples, and the result."""
     counts, comparison = result.counts, result.comparison
     for name, side, out in (("left ", result.left, result.left_out[0]), ("right", result.right, result.left_out[1])):
         of = f" of {side.stream}" if side.stream and side.stream != side.place.name else ""
@@ -48,7 +48,7 @@ def summary(result: DiffResult) -> Iterator[str]:
 
 
 def as_json(result: DiffResult) -> dict[str, Any]:
-    """The same as plain values for `json.dumps`."""
+    """Return the result as plain values for `json.dumps`."""
     counts = result.counts
     return {
         "equal": result.is_equal,
@@ -87,7 +87,7 @@ def _table(result: DiffResult) -> Iterator[str]:
 
 
 def example_line(each: Finding) -> str:
-    """A finding in one line: which message, its sequences, and both values."""
+    """Return a finding in one line: which message, its sequences, and both values."""
     numbers = [
         f"{name} {number:,}"
         for name, number in (("left", each.left_sequence), ("right", each.right_sequence))

@@ -1,7 +1,7 @@
 """Reads usual copies in a third of the time that `comparing` takes, with the same results.
 
-A usual copy's block ends in the source record, perhaps with an id of ours before it, and one regular expression takes
-it apart. Whatever looks otherwise goes to the reader that `comparing` makes; a test holds the two together.
+The block of a usual copy ends in the source record, perhaps after an id of the bridge, and one regular expression
+splits it. All others go to the reader that `comparing` makes; a test compares the two.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OWN: Final = re.compile(line_pattern())
 
 
 def quick_reader(comparison: Comparison, *, right: bool) -> Reader:
-    """Return the reader of a side's messages: that of `comparing`, with a shorter way for usual copies."""
+    """Return the reader of a side's messages: that of `comparing`, with a fast path for usual copies."""
     one = reader(comparison, right=right)
     has_records = comparison.by == "provenance" or (comparison.by == "provenance:right" and right)
     if not has_records or comparison.rule is not None:
@@ -79,5 +79,5 @@ def quick_reader(comparison: Comparison, *, right: bool) -> Reader:
 
 
 def _is_only_an_id(head: bytes, own: bool) -> bool:
-    """Whether the one header of a server before the record is a publisher's message id."""
+    """Return whether the only server header before the record is a publisher's message id."""
     return not own and head.count(b"\nNats-") == 1 and b"\nNats-Msg-Id: " in head and IN_BLOCK not in head

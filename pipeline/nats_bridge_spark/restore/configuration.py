@@ -1,9 +1,9 @@
-"""The configurations of a restored stream: the one that it ends with, and the one that it has until then.
+"""Computes the configurations of a restored stream: the final one, and the one until then.
 
-Theory of operation. While it is restored a stream takes nothing but what the restore publishes: its subjects are
-`nats-bridge.restore.STREAM.GENERATION.>`, and an ingress transform gives each message its own subject back. The
-generation is another one for each attempt, so that nothing of an earlier attempt can be stored any more. Limits that
-fillers would count for, and what would act on the messages, come last. A member of `metadata` says what is restored.
+Theory of operation. During the restore, a stream only stores messages of the restore: its subjects are
+`nats-bridge.restore.STREAM.GENERATION.>`, and an ingress transform gives each message its own subject back. Each
+attempt has another generation, so no message of an earlier attempt can be stored later. Limits that also count fillers,
+and settings that act on messages, are set at the end. A member of `metadata` describes the restore.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from nats_transforms.reserved import is_reserved
 from nats_transforms.stream_config import examine
 
 MARK: Final = "nats-bridge-restore"
-"""The member of a stream's metadata that says what it is restored from."""
+"""The member of a stream's metadata that describes the restore."""
 
 FILLER: Final = "nats-bridge.filler"
-"""The subject of what takes the place of a missing sequence, until it is purged."""
+"""The subject of messages that fill missing sequences, until they are purged."""
 
 GENERATION: Final = 8
 """Letters of a generation."""
 
 WINDOW: Final = 0.1
-"""Seconds for which the stream remembers message ids until it is restored: the least that servers take."""
+"""Duplicate window in seconds until the stream is restored: the minimum that servers accept."""
 
 _NEVER: Final = ("mirror", "mirror_direct", "sources", "first_seq", "template_owner")
-"""Not restored: native copying would begin again at its start; the rest says how a stream was created."""
+"""Not restored: native copying would begin again at its start, and the others describe how a stream was created."""
 
 _LAST: Final = (
     "sealed",
@@ -52,12 +52,12 @@ _LAST: Final = (
     "allow_atomic",
     "allow_batched",
 )
-"""What would refuse, remove or publish something, or store something of its own, while the stream is restored."""
+"""Settings that would refuse, remove, publish or add messages during the restore."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreMark:
-    """What a stream is restored from.
+    """The source of a restored stream.
 
     Attributes:
         stream: the captured stream.
@@ -70,13 +70,13 @@ class RestoreMark:
     selection: str = ""
 
     def metadata(self, *, done: bool) -> dict[str, str]:
-        """As a member of a stream's metadata."""
+        """Return the mark as a member of a stream's metadata."""
         said = {"stream": self.stream, "created": self.created, "selection": self.selection, "done": done}
         return {MARK: json.dumps(said)}
 
     @classmethod
     def of(cls, config: Json) -> tuple[RestoreMark | None, bool]:
-        """The mark in a stream's configuration, None without one; and whether the restore is done."""
+        """Return the mark in a stream's configuration (None without one), and whether the restore is done."""
         try:
             said = json.loads((config.get("metadata") or {})[MARK])
             return cls(said["stream"], said["created"], said["selection"]), bool(said["done"])
@@ -85,17 +85,17 @@ class RestoreMark:
 
 
 def subject_of(stream: str, generation: str, rest: str) -> str:
-    """Where a message with the subject `rest` is published."""
+    """Return the subject on which a message with the subject `rest` is published."""
     return f"nats-bridge.restore.{stream}.{generation}.{rest}"
 
 
 def probe_of(stream: str) -> str:
-    """The subject for asking the stream; nothing is stored under it."""
+    """Return the subject for probing the stream. No message is stored under it."""
     return f"nats-bridge.restore.{stream}"
 
 
 def restored_config(saved: Json, name: str, subjects: Sequence[str] | None, without: Collection[str]) -> Json:
-    """The configuration that a restored stream ends with, without its mark.
+    """Return the configuration that a restored stream ends with, without its mark.
 
     Args:
         saved: the captured stream's.
@@ -112,11 +112,11 @@ def restored_config(saved: Json, name: str, subjects: Sequence[str] | None, with
 
 
 def restoring_config(restored: Json, mark: RestoreMark, generation: str) -> Json:
-    """The configuration that a stream has while it is restored.
+    """Return the configuration that a stream has while it is restored.
 
     Args:
-        restored: what it ends with.
-        mark: what it is restored from.
+        restored: the final configuration.
+        mark: the description of the restore.
         generation: of the present attempt.
     """
     name = str(restored["name"])
@@ -126,25 +126,26 @@ def restoring_config(restored: Json, mark: RestoreMark, generation: str) -> Json
         "subjects": [subject_of(name, generation, ">"), probe_of(name)],
         "subject_transform": {"src": subject_of(name, "*", ">"), "dest": ">"},
         "duplicate_window": round(WINDOW * 1e9),
-        # With more, each message would wait for the one before: one that is left out would shift all later ones.
+        # With more, each message would have to wait for the previous one, because a missing one would shift all later
+        # ones.
         "num_replicas": 1,
         "metadata": {**config.get("metadata", {}), **mark.metadata(done=False)},
     }
 
 
 def unsupported(restored: Json, server_version: str) -> tuple[tuple[str, ...], str]:
-    """Why a server does not take a configuration.
+    """Return the reason why a server does not take a configuration.
 
     Args:
         restored: the configuration.
-        server_version: of the server; a newer one than any known is taken for the newest.
+        server_version: the server's version; one that is newer than all known ones counts as the newest.
 
     Returns:
-        The members that it does not know; and its refusal, empty without one.
+        The members that it does not support, and its refusal (empty without one).
     """
     destination = str((restored.get("republish") or {}).get("dest", ""))
     if destination.startswith("$JS.") or is_reserved(destination.encode()):
-        # Servers take it. Who had it in the captured account may not be allowed to command the server here.
+        # Servers accept it. A user of the captured account may not be allowed to command the server here.
         return (), f"it republishes to '{destination}', where each message is a command to the server (republish)"
     version = server_dialect(server_version)
     try:
@@ -156,16 +157,16 @@ def unsupported(restored: Json, server_version: str) -> tuple[tuple[str, ...], s
 
 
 def commands(saved: Json) -> bool:
-    """Whether what a saved consumer delivers is a command to the server, where servers before 2.15.3 take it."""
+    """Return whether a saved consumer would deliver commands to the server, which servers before 2.15.3 allow."""
     return is_reserved(str(saved.get("deliver_subject", "")).encode())
 
 
 def consumer_config(saved: Json, acknowledged: int, last: int) -> Json:
-    """The configuration of a restored consumer, which begins after what it had acknowledged.
+    """Return the configuration of a restored consumer, which begins after its acknowledged messages.
 
     Args:
         saved: the configuration that it had.
-        acknowledged: the sequence up to which it had acknowledged everything; 0 for nothing.
+        acknowledged: the sequence up to which everything was acknowledged; 0 for nothing.
         last: the last sequence that was restored.
     """
     config = dict(saved)

@@ -46,7 +46,7 @@ class _Saved:
     Attributes:
         place: the capture's directory.
         stream: how it was configured.
-        capture: its messages; None where only the configuration was saved.
+        capture: the capture of its messages; None if only the configuration was saved.
     """
 
     place: Place
@@ -59,9 +59,9 @@ class _Planned:
     """A stream to restore.
 
     Attributes:
-        saved: what was captured.
-        config: what the restored stream ends with, without its mark.
-        mark: what is restored.
+        saved: the captured stream.
+        config: the final configuration, without its mark.
+        mark: the description of the restore.
         begin: its first sequence.
         there: the stream's `STREAM.INFO`; None before it is created.
     """
@@ -82,14 +82,15 @@ def restore(request: RestoreRequest, places: Places) -> list[Summary]:
     """Restore the streams of a directory.
 
     Args:
-        request: what is wanted.
+        request: the wanted restore.
         places: finds the directory, and those in it.
 
     Returns:
         One summary per stream.
 
     Raises:
-        PipelineError, BridgeError: what is in the way. Whatever was restored stays; the same command continues.
+        PipelineError, BridgeError: the restore cannot continue. Restored messages stay; the same command continues
+            after them.
     """
     saved = _found(places, request)
     with LoopThread() as loop, loop.within(connected(request.connection)) as connection:
@@ -107,7 +108,7 @@ def _require_new(version: str) -> None:
 
 
 def _found(places: Places, request: RestoreRequest) -> list[_Saved]:
-    """The captures that are wanted, by name."""
+    """Return the captures that are wanted, by name."""
     place = places(request.directory)
     whole = place.size(SAVED) is not None
     paths = [""] if whole else [name for name in place.names() if place.size(f"{name}/{SAVED}") is not None]
@@ -138,8 +139,8 @@ async def _plan(connection: Connection, saved: _Saved, request: RestoreRequest) 
     """Check one stream.
 
     Raises:
-        OptionError: what cannot be restored, or not by this server.
-        ApiError: the server cannot be asked.
+        OptionError: something cannot be restored, or not by this server.
+        ApiError: the server does not answer.
     """
     selection, capture = request.selection, saved.capture
     name = request.name or saved.stream.name
@@ -204,7 +205,7 @@ class _Job:
     planned: _Planned
 
     def restored(self) -> Summary:
-        """Create it, publish its messages, open it, create its consumers; what is done already is left out."""
+        """Create the stream, publish its messages, open it, and create its consumers. Skip finished steps."""
         planned, request, began = self.planned, self.request, time.monotonic()
         saved = planned.saved
         copying = tuple(member for member in ("mirror", "sources") if saved.stream.config.get(member))
@@ -259,7 +260,7 @@ class _Job:
         summary.changed = work.counts["changed"]
 
     def _last(self, capture: Capture | None) -> int:
-        """The last sequence that is wanted."""
+        """Return the last sequence wanted."""
         if capture is None:
             return 0
         if self.request.to_time is None:
@@ -290,7 +291,7 @@ class _Job:
         return {**config, "metadata": metadata}
 
     async def _asked(self, request: str, config: Json) -> Json:
-        """The stream as the server has it after a request.
+        """Return the stream as the server has it after a request.
 
         Raises:
             PipelineError: the server refuses the configuration.
@@ -323,7 +324,7 @@ class _Job:
                 continue
             if await api.consumer_info(planned.name, each.name) is not None:
                 continue
-            # Consumers of work queues take everything; there is nothing to resume at without messages.
+            # Consumers of work queues receive everything, and without messages there is no position to resume at.
             resumes = request.consumers == "resume" and planned.saved.capture is not None
             position = each.acknowledged if resumes else 0
             config: dict[str, Any] = consumer_config(each.config, position, summary.last)

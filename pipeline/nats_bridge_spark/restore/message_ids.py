@@ -19,14 +19,14 @@ class RememberedIds:
     def __init__(self, settled: Callable[[], Awaitable[None]], forgotten: Callable[[bytes], Awaitable[None]]) -> None:
         self._settled = settled
         self._forgotten = forgotten
-        self._young: dict[bytes, None] = {}  # in the order in which they were sent
+        self._young: dict[bytes, None] = {}  # in the order of sending
         self._old: dict[bytes, None] = {}
 
     def __contains__(self, message_id: bytes) -> bool:
         return message_id in self._young or message_id in self._old
 
     async def add(self, message_id: bytes) -> None:
-        """Note an id that is about to be sent; wait as long as the stream would take it for a duplicate."""
+        """Note an id before it is sent. Wait if the stream would treat it as a duplicate."""
         if message_id in self:
             await self._settled()
             await self._forgotten(message_id)

@@ -1,8 +1,8 @@
-"""Chunks in an object store that none of its objects names any more.
+"""Removes chunks in an object store that no longer belong to an object.
 
-Clients store an object's chunks under a subject of a new id, then what describes it (with that id) under a subject of
-its name; of an object that is replaced or deleted they purge the chunks (ADR-20). A capture has no purges, so it holds
-the chunks of every object that it has ever seen.
+Clients store an object's chunks under a subject with a new id, and then its metadata (with that id) under a subject
+with its name. When an object is replaced or deleted, they purge its chunks (ADR-20). A capture has no purges, so it
+contains the chunks of every object that it has ever seen.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ async def purge_orphans(api: JetStreamApi, stream: str, subjects: Collection[str
     Args:
         api: of a connection that may purge the stream.
         stream: its name.
-        subjects: those that it has as an open stream; without those of an object store nothing is done.
+        subjects: the subjects of the open stream; without those of an object store, nothing is done.
 
     Returns:
-        How many chunks.
+        The number of chunks.
 
     Raises:
         ApiError: the server refuses, or does not answer.
@@ -47,7 +47,7 @@ async def purge_orphans(api: JetStreamApi, stream: str, subjects: Collection[str
 
 
 def _buckets(subjects: Collection[str]) -> Iterator[str]:
-    """How the subjects of each bucket begin."""
+    """Yield the prefix of the subjects of each bucket."""
     for subject in subjects:
         prefix = subject.removesuffix(f"{_CHUNKS}>")
         if prefix != subject and prefix.startswith(_OBJECTS) and f"{prefix}{_DESCRIPTIONS}>" in subjects:
@@ -55,7 +55,7 @@ def _buckets(subjects: Collection[str]) -> Iterator[str]:
 
 
 async def _named(api: JetStreamApi, stream: str, prefix: str) -> set[str] | None:
-    """The ids that objects name; None if one of them cannot be read, so that it is not known."""
+    """Return the ids in the metadata of objects; None if any of it cannot be read."""
     newest: dict[bytes, str] = {}
     last = int((await api.stream_info(stream))["state"]["last_seq"])
     replay = Replay(api, stream, (f"{prefix}{_DESCRIPTIONS}>",))
@@ -71,7 +71,7 @@ async def _named(api: JetStreamApi, stream: str, prefix: str) -> set[str] | None
 
 
 async def _subjects(api: JetStreamApi, stream: str, filtered: str) -> list[str]:
-    """The subjects of a stream's messages, which servers give in pages."""
+    """Return the subjects of a stream's messages, which servers give in pages."""
     found: list[str] = []
     while True:
         info = await api.request(f"STREAM.INFO.{stream}", {"subjects_filter": filtered, "offset": len(found)})

@@ -10,16 +10,16 @@ from nats_bridge_spark.errors import OptionError
 from nats_transforms.sourcing import Sourcing
 
 Consumers = Literal["resume", "as-saved", "none"]
-"""How durable consumers are restored: after what they had acknowledged, as they were configured, or not at all."""
+"""How durable consumers are restored: after their acknowledged messages, as they were configured, or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What changes subjects.
+    """The transforms that change subjects during a restore.
 
     Attributes:
         sourcing: selects messages and gives them their subjects.
-        subjects: what the restored stream is to store; none for what the captured one did.
+        subjects: the subjects of the restored stream; none for those of the captured one.
     """
 
     sourcing: Sourcing
@@ -31,17 +31,17 @@ class RestoreRequest:
     """The request, as the command line gives it.
 
     Attributes:
-        connection: where to restore.
-        directory: a capture, or a directory of captures; a path, or an address that Spark knows.
-        streams: only these captured streams; none for all.
-        name: of the restored stream; None for the captured one's.
+        connection: the connection of the target.
+        directory: a capture, or a directory of captures; a path, or an address that Spark supports.
+        streams: the captured streams to restore; none for all.
+        name: the name of the restored stream; None for the captured one's.
         to_sequence: the last sequence; None for all.
         to_time: RFC 3339; only messages stored before, None for all.
-        selection: what changes subjects; None for nothing.
+        selection: the transforms that change subjects; None without any.
         without: members of configurations to leave out.
         consumers: how durable consumers are restored.
-        hold: leave the streams closed, for a later run that continues.
-        patience: seconds for which the server may be away, or take nothing.
+        hold: whether to leave the streams closed, for a later run that continues.
+        patience: seconds for which the server may be down, or refuse to store.
 
     Raises:
         OptionError: two of them exclude each other.
@@ -74,13 +74,13 @@ class Summary:
         captured: the captured stream.
         stream: the restored one.
         messages: published by this run.
-        first: the sequence at which this run began.
+        first: the first sequence of this run.
         last: the stream's last sequence now.
         unselected: messages that the rule or transform does not select.
         changed: messages whose headers could not be given back as they were.
-        orphans: chunks of an object store that no object names any more; they were removed again.
+        orphans: chunks of an object store that no longer belonged to an object; they were removed again.
         consumers: the names of the consumers that were created.
-        left_out: what of the configuration was not restored.
+        left_out: members of the configuration that were not restored.
         state: `restored`, `held` (not open yet), or `there` (by an earlier run).
         seconds: how long it took.
     """
@@ -99,11 +99,11 @@ class Summary:
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """The same, as plain data."""
+        """Return the summary as plain data."""
         return {**asdict(self), "seconds": round(self.seconds, 3)}
 
     def lines(self) -> list[str]:
-        """The same as lines of text."""
+        """Return the summary as lines of text."""
         name = self.captured if self.captured == self.stream else f"{self.captured} → {self.stream}"
         if self.state == "there":
             return [f"{name}: restored by an earlier run, up to {self.last}"]

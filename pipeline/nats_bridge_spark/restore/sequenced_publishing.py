@@ -1,10 +1,10 @@
-"""Publishes messages to a stream that takes no others, so that each is stored under the sequence that is its name.
+"""Publishes messages to a stream that stores no others, so that each is stored under the sequence that is its name.
 
-Messages are written as they come, up to a window of unconfirmed ones. All that are written together request their
-PubAcks with one reply subject: a server takes a reply subject that it has seen just before sooner than a new one. The
-stream answers in order. As long as each answer has the next sequence, every message is where it belongs. Anything else
-ends the publishing: with an error if that message cannot be stored, else with an interruption, after which the caller
-finds out what the stream holds.
+Messages are written as they come, up to a window of unconfirmed ones. All messages of one write request their PubAcks
+with one reply subject, because a server is faster with a reply subject that it has just seen. The stream answers in
+order. As long as each answer has the next sequence, every message is in its place. Anything else ends the publishing:
+with an error if that message cannot be stored, otherwise with an interruption, after which the caller reads the end of
+the stream.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _MOST_UNSENT = 1 << 20  # bytes in the socket's buffer before the next messages 
 
 
 class InterruptedPublishingError(Exception):
-    """It is unknown what was stored; `str` says why."""
+    """It is unknown which messages were stored; `str` has the reason."""
 
 
 class SequencedPublishing:
-    """The messages in flight to one stream; made by `publishing`.
+    """The messages in flight to one stream; created by `publishing`.
 
     Args:
-        connection: where the stream is.
+        connection: the connection of the stream.
         stream: its name.
         last: its last sequence.
 
@@ -47,7 +47,7 @@ class SequencedPublishing:
         self._connection = connection
         self._stream = stream
         self._inbox = connection.client.new_inbox().encode()
-        self._in_flight: deque[tuple[int, int]] = deque()  # of what was written together: its last sequence, its bytes
+        self._in_flight: deque[tuple[int, int]] = deque()  # for each write: its last sequence, and its bytes
         self._size = 0
         self._sent = last
         name = re.escape(stream.encode())
@@ -56,11 +56,11 @@ class SequencedPublishing:
         self._changed = asyncio.Event()
 
     async def send(self, messages: RowBundle) -> None:
-        """Publish messages whose names follow those of the ones before; returns when they are in flight.
+        """Publish messages whose names follow the previous ones. Returns when they are in flight.
 
         Raises:
             RowError: the stream does not take a message, or has stored it under another sequence.
-            InterruptedPublishingError: it is unknown what was stored.
+            InterruptedPublishingError: it is unknown which messages were stored.
         """
         client = self._connection.client
         self._check()
@@ -79,7 +79,7 @@ class SequencedPublishing:
         self._check()
 
     async def settled(self) -> None:
-        """Wait until everything is stored; errors as for `send`."""
+        """Wait until everything is stored. Raises the errors of `send`."""
         while self.confirmed < self._sent:
             await self._answer()
         self._check()
@@ -116,7 +116,7 @@ class SequencedPublishing:
         self._changed.set()
 
     def _take(self, pub_ack: PubAck) -> None:
-        """One answer, where not all are as usual."""
+        """Process one answer, if not all are as usual."""
         if self._error is not None:
             return
         sequence, place = self.confirmed + 1, f"stream '{self._stream}'"
@@ -138,7 +138,7 @@ class SequencedPublishing:
 
 @asynccontextmanager
 async def publishing(connection: Connection, stream: str, last: int) -> AsyncIterator[SequencedPublishing]:
-    """Publish to a stream that ends at a sequence; what is not confirmed at the end stays unknown."""
+    """Publish to a stream that ends at a sequence. Unconfirmed messages at the end stay unknown."""
     made = SequencedPublishing(connection, stream, last)
     subscription = await connection.client.subscribe_batches(
         f"{made._inbox.decode()}.*", made._on_answers, lambda *_: None

@@ -1,11 +1,11 @@
 """Gives a stream its captured messages, each under its own sequence.
 
-Theory of operation. The stream numbers its messages one after the other. So a message gets its sequence if it is
-published when everything before it is stored. Where a sequence is missing, a filler takes its place, on a subject that
-is purged later. No state is kept but the stream: a round begins after its last sequence, however often. Before that, it
-changes the stream's subjects: whatever an earlier round still has in flight is not stored any more, and then the last
-sequence holds. A message that the stream refuses shifts what is in flight behind it. The publisher notices, and so does
-the next round: it compares the end of the stream with the capture before it continues.
+Theory of operation. The stream numbers its messages in order, so a message gets its sequence if it is published when
+everything before it is stored. If a sequence is missing, a filler takes it, on a subject that is purged later. The
+stream contains the only state: each round begins after its last sequence. Before that, it changes the stream's
+subjects, so messages of an earlier round in flight can no longer be stored, and the last sequence is final. A message
+that the stream refuses shifts those in flight after it. The publisher notices that, and so does the next round: it
+compares the end of the stream with the capture before it continues.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ CHECKED: Final = 2 * LEAST
 """Sequences at the end of the stream that are compared with the capture before it continues: more than in flight."""
 
 _FILLERS: Final = 1 << 19
-"""Fillers that the stream holds at most, before they are purged."""
+"""Maximum number of fillers in the stream before they are purged."""
 
 _PIECE: Final = 1024
 """Fillers that are published together at most."""
@@ -100,13 +100,13 @@ class StreamRestore:
     """The restore of one stream.
 
     Attributes:
-        config: what the stream ends with.
-        mark: what is restored.
-        sourcing: selects messages, and gives them their subjects; None where nothing changes.
-        history: the captured messages; they end with the last sequence that the stream gets.
-        known: by what the stream is recognised.
+        config: the final configuration.
+        mark: the description of the restore.
+        sourcing: selects messages and changes their subjects; None for no change.
+        history: the captured messages; they end with the last sequence of the stream.
+        known: the facts that identify the stream.
         patience: seconds without progress after which it ends.
-        counts: what was done with how many messages: `restored`, `unselected`, `changed`.
+        counts: the numbers of messages that were `restored`, `unselected` and `changed`.
         reached: the last sequence that is known to be stored.
     """
 
@@ -122,18 +122,18 @@ class StreamRestore:
 
     @property
     def stream(self) -> str:
-        """The stream that is restored."""
+        """The name of the stream."""
         return str(self.config["name"])
 
     async def run(self, connection: Connection) -> None:
         """Restore the messages.
 
         Args:
-            connection: where the stream is.
+            connection: the connection of the stream.
 
         Raises:
             RowError: the stream does not take a message.
-            DataLostError: it holds something else than the capture, or was recreated.
+            DataLostError: the stream differs from the capture, or was recreated.
             UnreachableError: the server is away for longer than the patience allows.
             PipelineError: another process has changed it.
         """
@@ -160,7 +160,7 @@ class StreamRestore:
                 ) from None
 
     def count(self, rows: _Selected, after: int) -> None:
-        """Count rows behind a sequence, each once."""
+        """Count rows after a sequence, each once."""
         after = max(after, self._counted)
         new = len(rows.messages.behind(after))
         self.counts["restored"] += new
@@ -170,7 +170,7 @@ class StreamRestore:
 
 
 class _Round:
-    """One try, from what the stream holds to the end or to an interruption."""
+    """One attempt, from the present end of the stream to the end of the history or an interruption."""
 
     def __init__(self, work: StreamRestore, connection: Connection) -> None:
         self._work = work
@@ -178,7 +178,7 @@ class _Round:
         self._stream = work.stream
         self._probe = probe_of(work.stream)
         self._limit = connection.client.max_payload
-        self._fillers = 0  # that the stream may hold
+        self._fillers = 0  # that the stream may contain
         self._is_random = work.sourcing is not None and any(part.is_random for part in work.sourcing.transforms)
         self._refused: set[bytes] = set()  # destinations on which nothing can be published
         self._destination = lru_cache(_SUBJECTS)(self._new_destination)
@@ -223,7 +223,7 @@ class _Round:
         await self._purge_fillers()
 
     async def _end_of_stream(self, last: int) -> dict[int, _Stored]:
-        """What it holds at its end, by sequences; the ids of that are forgotten then."""
+        """Return the messages at the stream's end by sequence, after waiting until their ids are forgotten."""
         held, newest_id = dict[int, _Stored](), b""
         replay = Replay(self._connection.api, self._stream)
         async with contextlib.aclosing(replay.between(max(1, last - CHECKED + 1), last)) as batches:
@@ -238,7 +238,7 @@ class _Round:
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def _selected(self, rows: pa.RecordBatch) -> _Selected:
-        """The rows as they are to be stored.
+        """Return the rows as they are to be stored.
 
         Raises:
             RowError: one of them cannot be published.
@@ -275,7 +275,7 @@ class _Round:
         return _Selected(messages, ids, numbers, changed)
 
     def _destinations(self, subjects: pa.Array, sequences: list[int]) -> pa.Array:
-        """Where each message goes; null for one that is not selected."""
+        """Return the destination of each message; null for an unselected one."""
         distinct = subjects.dictionary_encode()
         found = distinct.dictionary.to_pylist()
         made = [self._destination(subject) for subject in found]
@@ -291,20 +291,20 @@ class _Round:
         sourcing = self._work.sourcing
         destination = subject if sourcing is None else sourcing.destination(subject)
         code = None if destination is None else unpublishable(destination)
-        # A stream of advisories takes its own ones back.
+        # A stream of advisories receives its own ones.
         if destination and code is not None and (code, destination[:10]) != ("reserved", b"$JS.EVENT."):
             self._refused.add(destination)
         return destination
 
     def _travelling(self, block: bytes) -> bytes:
-        """A header block without what the stream would refuse, or act on as on a new message."""
+        """Return a header block without headers that the stream would refuse, or act on as in a new message."""
         if self._target.record_header == TWIN_HEADER:
             block = block.replace(b"\n" + HEADER + b":", b"\n" + TWIN_HEADER + b":")
         block = header_block.remove_prefix(header_block.remove(block, b"Nats-Request-Info"), b"Nats-Batch-")
         return self._target.with_renamed(self._target.without_withheld(block))
 
     def _compare(self, rows: _Selected, last: int, held: dict[int, _Stored]) -> None:
-        """Compare what the stream holds with rows.
+        """Compare the messages in the stream with rows.
 
         Raises:
             DataLostError: it is something else.
@@ -337,7 +337,7 @@ class _Round:
         await self._fill_up(rows.messages.between(start, len(rows.messages)))
 
     async def _fill_up(self, messages: RowBundle) -> None:
-        """Publish messages, with fillers where sequences are missing."""
+        """Publish messages, with fillers for missing sequences."""
         messages = messages.behind(self._next - 1)
         if not messages:
             return
@@ -351,7 +351,7 @@ class _Round:
             await self._send(messages, messages.names[-1] + 1)
 
     async def _send(self, messages: RowBundle, end: int) -> None:
-        """Publish everything from the next sequence to the one before `end`: messages, and fillers between them."""
+        """Publish everything from the next sequence up to `end`, exclusive: messages, and fillers between them."""
         numbers = range(self._next, end)
         if len(messages) < len(numbers):
             self._fillers += len(numbers) - len(messages)

@@ -1,6 +1,6 @@
 """The hot path of writing: turns the rows of a record batch into messages.
 
-The problem: a task that is run again must not store a row twice, and a loop over the rows is too slow in Python.
+The problem: a repeated task must not store a row twice, and a Python loop over the rows is too slow.
 
 The idea: each message carries an id, and whole columns are joined to whole columns of header blocks.
 
@@ -26,7 +26,7 @@ Invariants:
 * `build` returns the messages of a batch or raises. Nothing of a batch with a wrong row is sent, and the error names
   the row.
 * A message's name is its row's number plus one, in the order of the rows.
-* A row is left out only if the stream holds it, or is known to have held it.
+* A row is left out only if the stream has it, or is known to have had it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ForeignSubjectError(RowError):
     """A row's subject is outside the stream's subjects.
 
     Args:
-        message: which row, and what the stream stores.
+        message: the row, and the subjects that the stream stores.
         subject: the row's.
     """
 
@@ -79,7 +79,7 @@ class BundleBuilder:
         layout: the meaning of the columns.
         place: the task, and the prefix of its ids.
         target: the stream that receives.
-        max_payload: bytes that the server takes in one message, headers included.
+        max_payload: the maximum bytes of a message on the server, including headers.
         check_subjects: whether subjects must be the stream's.
     """
 
@@ -93,8 +93,8 @@ class BundleBuilder:
         check_subjects: bool = True,
     ) -> None:
         self.already = 0  # rows left out
-        self.saw_ids = False  # whether a row had an id of its own
-        self.stored: StoredRows | None = None  # by an earlier attempt; those rows are left out
+        self.saw_ids = False  # whether a row had its own id
+        self.stored: StoredRows | None = None  # rows stored by an earlier attempt, which are left out
         self._layout = layout
         self._place = place
         self._prefix = place.prefix
@@ -182,11 +182,11 @@ class BundleBuilder:
                 block = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n" % message_id
             elif brought is None:
                 block = header_block.append(block, [(_ID, message_id)])
-            blocks.append(header_block.untraced(block))  # other clients may have written what the rows hold
+            blocks.append(header_block.untraced(block))  # other clients may have written the contents of the rows
         return pa.array(blocks, pa.binary()), kept
 
     def _checked_id(self, row: int, subject: bytes, own: bytes, brought: bytes | None) -> bytes:
-        """Return the id in a row's column; refuse a wrong one, and a different one in the headers."""
+        """Return the id in a row's column. Refuse an invalid one, and a different one in the headers."""
         if not own or b"\r" in own or b"\n" in own or own != own.strip(b" \t"):
             raise self._wrong(row, subject, f"'{_said(own)}' cannot be a message id")
         if brought is not None and brought != own:
@@ -307,7 +307,7 @@ class BundleBuilder:
 
 
 def _are_plain(ids: pa.Array) -> bool:
-    """Whether all of them are message ids without line ends, spaces and empty ones."""
+    """Return whether all of them are message ids without line ends, spaces and empty ones."""
     text = b"".join(ids.to_pylist())
     return pc.min(pc.binary_length(ids)).as_py() > 0 and not any(mark in text for mark in (b"\n", b"\r", b" ", b"\t"))
 
@@ -323,7 +323,7 @@ def _hexadecimal(numbers: array[int]) -> pa.Array:
 def _binary(column: pa.Array) -> pa.Array:
     if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
         return column.cast(pa.binary())
-    # Of a slice of more than 2 GiB, a cast would check where it begins, not how large it is.
+    # For a slice of more than 2 GiB, a cast would check its position instead of its size.
     return pa.array(column.cast(pa.large_binary()).to_pylist(), pa.binary())
 
 

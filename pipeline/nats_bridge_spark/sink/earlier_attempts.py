@@ -1,15 +1,15 @@
 """Finds out which of a task's rows an earlier attempt has stored.
 
-Spark tries a failed task again, and says so. The stream may still store what the failed one had in flight, so that is
-waited for. Spark says nothing when a whole stage is tried again (shuffle files were lost), nor that a
-query was started again; so a first attempt looks, too, where that costs little:
+Spark repeats a failed task, and numbers the attempt. The stream may still store messages that the failed one had in
+flight, so the next attempt waits for them. Spark gives no sign when a whole stage is repeated (shuffle files were lost)
+or a query is restarted. So a first attempt also looks, if that costs little:
 
-* an ordered write, and a write that is repeated, reads what was stored since it was planned;
-* a parallel one sends its first row alone: while the stream remembers ids, its answer shows whether there was an
-  earlier attempt. Later than that, each worker process reads what the write has stored, once and as it runs, to know
-  which partitions were begun;
-* a task of a micro-batch reads the stream's last message: after a message of an earlier batch there is nothing. A
-  worker that has seen an earlier batch of the same run knows that its next one is no repetition.
+* an ordered or repeated write reads the messages stored since it was planned;
+* a parallel write sends its first row alone. While the stream remembers ids, the answer shows whether there was an
+  earlier attempt. After that time, each worker process reads the messages of the write, once and as they arrive, to
+  know which partitions were begun;
+* a task of a micro-batch reads the stream's last message. After a message of an earlier batch, there is nothing to
+  find. A worker that has seen an earlier batch of the same run knows that its next one is not a repetition.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from nats_bridge_spark.sink.stored_rows import StoredRows, read_back, read_range
 from nats_transforms import header_block
 
 Look: TypeAlias = Literal["nothing", "read", "ask"]
-"""There can be nothing; it is to be read from the stream; the answer to the first row shows it."""
+"""Nothing can be stored; or the stream must be read; or the answer to the first row shows it."""
 
 _MOST_KNOWN: Final = 64
 
 
 @dataclass(slots=True)
 class _Begun:
-    """What a worker process has read of a write: up to where, and which partitions have stored something."""
+    """The part of a write that a worker process has read: the last sequence, and the partitions with stored rows."""
 
     read: int
     partitions: set[int]
@@ -64,18 +64,18 @@ class EarlierAttempts:
     connection: Connection
 
     async def look(self, info: Json, last: int) -> Look:
-        """How to find out what is stored.
+        """Return how to find out which rows are stored.
 
         Args:
             info: the target's `STREAM.INFO`.
             last: its last sequence.
 
         Raises:
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         plan, task = self.plan, self.task
         if task.attempt:
-            return "read"  # also where nothing is stored yet: all of it may be in flight
+            return "read"  # even if nothing is stored yet, because all of it may be in flight
         if last < await self.first(info):
             return "nothing"
         if plan.streaming:
@@ -87,7 +87,7 @@ class EarlierAttempts:
         return "read" if task.partition in await self._partitions_begun(info, last) else "nothing"
 
     async def stored(self, info: Json, last: int) -> StoredRows:
-        """What the target holds of the task's rows, once it has stored all that an earlier attempt had in flight.
+        """Return the task's rows in the target, after waiting for everything that an earlier attempt had in flight.
 
         Args:
             info: the target's `STREAM.INFO`.
@@ -95,7 +95,7 @@ class EarlierAttempts:
 
         Raises:
             PipelineError: that cannot be seen (see `settle`).
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         plan, api, ids = self.plan, self.connection.api, self.plan.layout.brings_ids
         read = read_back if plan.streaming else read_range
@@ -105,10 +105,10 @@ class EarlierAttempts:
         return found
 
     async def first(self, info: Json) -> int:
-        """The first sequence at which an earlier attempt can have stored something.
+        """Return the first sequence at which an earlier attempt can have stored a row.
 
         Raises:
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         first = max(int(info["state"]["first_seq"]), 1)
         if self.plan.after is not None:
@@ -119,7 +119,10 @@ class EarlierAttempts:
         return max(await Replay(self.connection.api, self.plan.options.stream).before(since.isoformat()) + 1, first)
 
     def remember(self) -> None:
-        """The task is done: a worker that has come this far in a run of a query will see no repetition in it."""
+        """Note that the task is done.
+
+        A worker that has come this far in a run of a query will see no repetition in it.
+        """
         if self.plan.streaming:
             _seen_runs[self.task.query, self.task.run] = self.task.batch
             while len(_seen_runs) > _MOST_KNOWN:

@@ -1,4 +1,4 @@
-"""Maps the columns of rows to message parts; checked before anything is written."""
+"""Maps the columns of rows to message parts. The mapping is checked before anything is written."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _HEADERS: Final = "array<struct<name:string,value:string>>"
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Where the parts of a message are in a row.
+    """The columns with the parts of a message.
 
     Attributes:
         subject: index of the column with the subject.
         data: that with the payload.
-        headers: that with name and value of each header; None for none.
-        header_block: that with raw header blocks; None for none.
-        message_id: that with message ids; None for none.
+        headers: the column with name and value of each header; None without one.
+        header_block: the column with raw header blocks; None without one.
+        message_id: the column with message ids; None without one.
     """
 
     subject: int
@@ -32,12 +32,12 @@ class RowLayout:
 
     @property
     def brings_ids(self) -> bool:
-        """Whether rows can have ids of their own."""
+        """Whether rows can have their own ids."""
         return self.message_id is not None or self.headers is not None or self.header_block is not None
 
     @property
     def brings_only_ids(self) -> bool:
-        """Whether all rows have ids of their own, and no headers."""
+        """Whether all rows have their own ids, and no headers."""
         return self.message_id is not None and self.headers is None and self.header_block is None
 
     @classmethod

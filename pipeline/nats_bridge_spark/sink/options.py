@@ -16,18 +16,18 @@ _PATIENCE: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How to write.
+    """The options of a write.
 
     Attributes:
-        connection: where the stream is.
+        connection: the connection of the stream.
         stream: the stream that must answer.
         ordered: whether one task writes, and so in order.
-        id_column: the column with message ids; None for `id` where there is one.
-        write_id: what the user calls the write, so that it can be repeated; None for a new name.
-        patience: seconds without any progress (a full stream, a server that is away) until the task fails.
-        look_back: seconds of the stream's past that are searched for earlier attempts where nothing else bounds that;
-            None for all of it.
-        check_subjects: whether a subject that is none of the stream's is an error before it is sent.
+        id_column: the column with message ids; None for `id`, if it exists.
+        write_id: the user's name of the write, so that it can be repeated; None for a new name.
+        patience: seconds without progress (a full stream, a server that is down) until the task fails.
+        look_back: seconds of the stream's past to search for earlier attempts, if nothing else limits the search; None
+            for all of it.
+        check_subjects: whether a subject that the stream does not store is an error before it is sent.
     """
 
     connection: Connection = field(repr=False)

@@ -40,9 +40,9 @@ class WrittenPartition(WriterCommitMessage):
     """The result of a task, as it is reported to the driver.
 
     Attributes:
-        rows: how many rows it had.
-        already: how many of them the stream held before, from an earlier attempt or under an id of their own.
-        interruptions: how often it had to ask the stream what was stored.
+        rows: the number of rows.
+        already: the rows that the stream already had, from an earlier attempt or under their own ids.
+        interruptions: the number of times that it had to read which rows were stored.
     """
 
     rows: int = 0
@@ -67,7 +67,7 @@ class PartitionWrite:
         self._rows = 0
         self._saw_ids = False
         self._most_unconfirmed = LEAST
-        self._stored = StoredRows()  # of what was in flight when the present round began
+        self._stored = StoredRows()  # rows that were in flight when the present round began
         self._reconnects = 0  # of the connection, by then
         self._builder: BundleBuilder | None = None
         self._rounds: Rounds | None = None
@@ -75,14 +75,14 @@ class PartitionWrite:
 
     @property
     def waits(self) -> bool:
-        """Whether the stream takes nothing at the moment, so that the task waits for room in it."""
+        """Whether the stream stores nothing at the moment, so the task waits for room in it."""
         return self._rounds is not None and self._rounds.waits
 
     async def add(self, batch: pa.RecordBatch) -> None:
-        """Write a batch of rows; returns when it is in flight.
+        """Write a batch of rows. Returns when it is in flight.
 
         Args:
-            batch: the rows, with columns as the plan's layout says.
+            batch: the rows, with columns as in the plan's layout.
 
         Raises:
             RowError: a row cannot be written, or the stream refuses it.
@@ -104,7 +104,7 @@ class PartitionWrite:
         """Wait until all rows are known to be stored.
 
         Returns:
-            What was done. Errors as for `add`.
+            The result of the write. Raises the errors of `add`.
         """
         if self._builder is None or self._rounds is None:
             return WrittenPartition()
@@ -114,7 +114,7 @@ class PartitionWrite:
         return WrittenPartition(self._rows, already, self._rounds.interruptions)
 
     async def close(self) -> None:
-        """Close the connection; what is not confirmed stays unknown."""
+        """Close the connection. Unconfirmed messages stay unknown."""
         await self._stack.aclose()
 
     # -- beginning ---------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class PartitionWrite:
     def _refuse_second_partition(self) -> None:
         plan = self._plan
         if plan.options.ordered and self._task.partition:
-            # Spark lets no task know how many there are, so the first one may have stored rows by now.
+            # Spark does not tell a task how many there are, so the first one may have stored rows by now.
             again = "start the query again" if plan.streaming else f'say .option("writeId", "{plan.name}")'
             raise OptionError(
                 f"an ordered write is one task's, and partition {self._task.partition} has rows, too. What partition 0"
@@ -131,7 +131,7 @@ class PartitionWrite:
             )
 
     async def _begin(self, batch: pa.RecordBatch) -> tuple[Rounds, BundleBuilder, int]:
-        """Ready to send; and how many rows of the batch are sent already."""
+        """Return the open rounds and builder, and the number of rows of the batch that are already sent."""
         self._refuse_second_partition()
         options = self._plan.options
         name = f"nats-bridge-spark-write {self._stream}"
@@ -186,31 +186,31 @@ class PartitionWrite:
         return bundle
 
     def _window_of(self, target: Target) -> Window:
-        # With more in flight, the server waits for us less often. But many tasks could have too much wait in it; and
-        # what is asked for again must have come to its turn while the ids of the first time are remembered.
+        # With more in flight, the server waits for the task less often. But many tasks together could queue too much,
+        # and a repeated request must be processed while the ids of the first one are remembered.
         server = server_dialect(self._connection.server_version)
         few = not self._plan.options.ordered or server.stream_queue_is_short
         self._most_unconfirmed = LEAST if few or target.window_ns < _LONG_WINDOW else _MOST_IN_ORDER
         return Window(self._most_unconfirmed, least=self._most_unconfirmed)
 
-    # -- what `Rounds` asks ------------------------------------------------------------------------------------------
+    # -- calls by `Rounds` -------------------------------------------------------------------------------------------
 
     async def look(self, standing: Standing, in_flight: Sequence[RowBundle]) -> None:
-        """See what the stream holds of the rows in flight (see `Sender`)."""
+        """Find out which rows in flight the stream has (see `Sender`)."""
         if self._plan.options.check_subjects:
             self._check_subjects(standing.target, in_flight)
         reconnects = self._connection.reconnects
         if in_flight:
             api, info, ids = self._connection.api, standing.info, self._plan.layout.brings_ids
             self._stored = await read_range(api, info, standing.behind + 1, standing.last, self._place, ids=ids)
-            # What the connection before has in flight is not behind what this one has asked.
+            # Messages that the previous connection has in flight may arrive after this connection's request.
             if reconnects > self._reconnects and standing.target.window_ns < _LONG_WINDOW:
                 patience = self._plan.options.patience
                 await settle(self._stored, api, info, standing.last, self._place, ids=ids, patience=patience)
         self._reconnects = reconnects
 
     def left(self, messages: RowBundle) -> RowBundle:
-        """The rows that are not stored."""
+        """Return the rows that are not stored."""
         blocks = messages.blocks.to_pylist()
         return messages.kept([at for at, block in enumerate(blocks) if not _is_stored(block, self._stored)])
 
@@ -234,7 +234,7 @@ class PartitionWrite:
 
 
 def _step(batch: pa.RecordBatch, most_unconfirmed: int) -> int:
-    """How many rows of a batch become messages together."""
+    """Return the number of rows of a batch that become messages together."""
     return rows_together(batch, min(_PIECE, most_unconfirmed // 8))
 
 

@@ -17,14 +17,14 @@ _NAMED: Final = re.compile(r"(?P<name>[A-Za-z0-9_.:-]{1,100}?)(?:@(?P<after>[0-9
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What all tasks of a write have in common; it travels to them, so there are no secrets in it.
+    """The common part of all tasks of a write. It is sent to them, so it contains no secrets.
 
     Attributes:
         options: the user's.
-        layout: which column is what.
-        write_id: what the write is called; empty for a streaming query, whose own id takes its place.
-        after: the stream's last sequence before anything of the write was stored; None where that is not known.
-        known: which stream of that name was there then; None where that is not known.
+        layout: the columns of the message parts.
+        write_id: the name of the write; empty for a streaming query, whose own id takes its place.
+        after: the stream's last sequence before the write stored anything; None if unknown.
+        known: the identity of the stream at that time; None if unknown.
         planned_at: seconds since 1970 at that moment.
         repeats: whether an earlier run of the same write may have stored rows.
         streaming: whether the rows come in micro-batches.
@@ -41,7 +41,7 @@ class WritePlan:
 
     @property
     def name(self) -> str:
-        """What the option `writeId` must say for the same write to be repeated."""
+        """The value of the option `writeId` that repeats this write."""
         return self.write_id if self.after is None else f"{self.write_id}@{self.after}"
 
 
@@ -65,7 +65,7 @@ class TaskPlace:
 
 
 def named_write(write_id: str | None) -> tuple[str, int | None]:
-    """The name of a write, and the sequence after which its messages are, if the option says so.
+    """Return the name of a write, and the sequence before its messages, if the option contains it.
 
     Args:
         write_id: the option `writeId`: a name, perhaps with `@` and the stream's last sequence before the write, as

@@ -16,7 +16,7 @@ _KEY_BYTES = 6
 
 
 def write_key(name: str) -> bytes:
-    """The part of the ids that identifies a write.
+    """Return the part of the ids that identifies a write.
 
     Args:
         name: the write's id, or the streaming query's.
@@ -26,7 +26,7 @@ def write_key(name: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """Where a task's rows are in all that is written.
+    """The place of a task's rows in the whole write.
 
     Attributes:
         write: the write's key.
@@ -46,7 +46,7 @@ class RowPlace:
 
 @dataclass(frozen=True, slots=True)
 class RowId:
-    """The contents of one of our ids.
+    """The contents of a generated id.
 
     Attributes:
         place: the write, batch and partition.
@@ -60,7 +60,7 @@ class RowId:
 
     @classmethod
     def parse(cls, value: bytes | None) -> RowId | None:
-        """Read a header value; None if it is not one of ours."""
+        """Read a header value. Return None if it is not a generated id."""
         shape = _SHAPE.fullmatch(value) if value else None
         if shape is None:
             return None

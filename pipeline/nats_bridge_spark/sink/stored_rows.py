@@ -1,7 +1,7 @@
-"""Reads from the target which rows of a write it holds, headers only.
+"""Reads which rows of a write the target has, headers only.
 
-Message ids alone would let a row be stored twice once the stream has forgotten them (its `duplicate_window`). The
-messages themselves keep their ids, so what an earlier attempt has stored can be seen for as long as it is there.
+Message ids alone would let a row be stored twice once the stream has forgotten them (its `duplicate_window`). But
+stored messages keep their ids, so rows of an earlier attempt can be found as long as they exist.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class StoredRows:
     """The stored rows of one task.
 
     Attributes:
-        ids: ids that are none of ours, of all messages in the range; empty where rows bring none.
-        partitions: all partitions of the same write and batch of which something is stored.
-        found: how many rows of the task.
-        removes: whether the stream's limits remove messages. Then a row that is not there, before one that is, was
-            stored and removed: stored again, it would be behind what came after it, as the newest of its subject.
+        ids: other ids, of all messages in the range; empty if rows have none.
+        partitions: all partitions of the same write and batch with stored rows.
+        found: the number of the task's rows.
+        removes: whether the stream's limits remove messages. Then a missing row before an existing one was stored and
+            removed. If it were stored again, it would follow later ones, as the newest of its subject.
     """
 
     ids: set[bytes] = field(default_factory=set)
@@ -48,7 +48,7 @@ class StoredRows:
     _checks: array[int] = field(default_factory=lambda: array("I"))
 
     def add(self, row: int, check: int) -> None:
-        """A row is stored, with this checksum."""
+        """Note that a row is stored, with this checksum."""
         if row >= len(self._there):
             more = max(row + 1 - len(self._there), len(self._there), 1024)
             self._there.extend(bytes(more))
@@ -59,16 +59,16 @@ class StoredRows:
         self._checks[row] = check
 
     def check_of(self, row: int) -> int | None:
-        """The checksum of a row that is stored; None if it is not."""
+        """Return the checksum of a stored row; None if it is not stored."""
         return self._checks[row] if row < len(self._there) and self._there[row] else None
 
     def was_removed(self, row: int) -> bool:
-        """Whether a row that is not there must have been stored before."""
+        """Return whether a missing row must have been stored before."""
         return self.removes and row < self._highest
 
 
 def counts_consumers(info: Json) -> bool:
-    """Whether consumers decide what a stream keeps (work queue, interest).
+    """Return whether consumers decide which messages a stream keeps (work queue, interest).
 
     Args:
         info: the stream's `STREAM.INFO`.
@@ -77,7 +77,7 @@ def counts_consumers(info: Json) -> bool:
 
 
 def removes_messages(info: Json) -> bool:
-    """Whether a stream's limits remove messages.
+    """Return whether a stream's limits remove messages.
 
     Args:
         info: the stream's `STREAM.INFO`.
@@ -90,7 +90,7 @@ def removes_messages(info: Json) -> bool:
 
 
 async def read_range(api: JetStreamApi, info: Json, first: int, last: int, place: RowPlace, *, ids: bool) -> StoredRows:
-    """What messages first to last hold of a task's rows.
+    """Return the task's rows among messages first to last.
 
     Args:
         api: the API of the target's connection.
@@ -98,10 +98,10 @@ async def read_range(api: JetStreamApi, info: Json, first: int, last: int, place
         first: a sequence.
         last: the stream's last sequence.
         place: which task's rows.
-        ids: whether to remember ids that are none of ours.
+        ids: whether to remember other ids.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server does not answer.
     """
     found = StoredRows(removes=removes_messages(info))
     await _add_range(found, api, info, first, last, place, ids=ids)
@@ -118,23 +118,23 @@ async def settle(
     ids: bool,
     patience: float,
 ) -> None:
-    """Add what another connection still has in flight, until the stream stores nothing of it any more.
+    """Add rows that another connection still has in flight, until the stream stores no more of them.
 
-    A server stores what has arrived by a connection also after the connection is closed, at the pace of its disk, and
-    at the same time what arrives by another one. So nothing that is sent now would be behind it.
+    A server stores messages that arrived on a connection even after the connection is closed, at the speed of its disk,
+    and together with messages of other connections. So messages sent now would not come after them.
 
     Args:
-        found: what is stored up to `last`; rows are added.
+        found: the rows stored up to `last`, which are extended.
         api: the API of the target's connection.
         info: the target's `STREAM.INFO`.
         last: a sequence.
         place: which task's rows.
-        ids: whether rows bring ids. Which of those are the task's is unknown: any new one counts.
+        ids: whether rows have ids. It is unknown which of those are the task's, so any new one counts.
         patience: seconds, after which ids that still come are taken for others'.
 
     Raises:
         PipelineError: that cannot be seen, and the target does not remember ids for long enough.
-        ApiError: the server cannot be asked.
+        ApiError: the server does not answer.
     """
     stream, now = str(info["config"]["name"]), asyncio.get_running_loop().time
     begun = now()
@@ -142,7 +142,7 @@ async def settle(
     while looks < _LOOKS:
         await asyncio.sleep(_LOOK)
         end = int((await api.stream_info(stream))["state"]["last_seq"])
-        looks += 1  # not seconds: while the disk or the server stands still, there is no answer
+        looks += 1  # not seconds: while the disk or the server hangs, there is no answer
         if end <= last:
             continue
         rows, foreign = found.found, len(found.ids)
@@ -176,13 +176,13 @@ async def _add_range(
 
 
 async def read_back(api: JetStreamApi, info: Json, first: int, last: int, place: RowPlace, *, ids: bool) -> StoredRows:
-    """What the stream's end holds of a task's rows of a micro-batch: read backwards, to a message of an earlier batch.
+    """Return the task's rows of a micro-batch at the stream's end, reading backwards to an earlier batch.
 
-    All that a query stores of one batch comes behind all of the one before, so nothing can be in front of that. Ids
-    that the rows bring do not name their batch; where all do, all of the range is read. Arguments as for `read_range`.
+    All messages of a batch follow all of the previous one, so none can be before that. The rows' own ids do not contain
+    their batch; if all rows have one, the whole range is read. The arguments are those of `read_range`.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server does not answer.
     """
     found = StoredRows(removes=removes_messages(info))
     replay = _replay(api, info)
@@ -195,7 +195,7 @@ async def read_back(api: JetStreamApi, info: Json, first: int, last: int, place:
 
 @dataclass(slots=True)
 class _Rows:
-    """Adds to `found` what messages hold of a task's rows.
+    """Adds the task's rows among messages to `found`.
 
     Attributes:
         earlier: whether a message of an earlier batch is among them.

@@ -32,24 +32,24 @@ _OVERWRITE: Final = (
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamWriter:
-    """Plan a batch write; asks the stream where it ends.
+    """Plan a batch write, after requesting the end of the stream.
 
     Args:
         options: the data source's.
         schema: of the rows.
-        overwrite: whether Spark was asked to overwrite.
+        overwrite: whether Spark requested to overwrite.
 
     Raises:
-        PipelineError: (marked) something is wrong with options or columns, or the stream is not there.
+        PipelineError: (marked) options or columns are wrong, or the stream does not exist.
     """
     with marking():
         return JetStreamWriter(asyncio.run(_planned(options, schema, overwrite)))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamStreamWriter:
-    """The writer of a micro-batch; Spark asks for one per batch, and for another one to commit it.
+    """Return the writer of a micro-batch. Spark requests one for each batch, and another one to commit it.
 
-    Arguments and errors as for `batch_writer`; nothing is asked of servers.
+    Arguments and errors are those of `batch_writer`. It sends no requests to servers.
     """
     with marking():
         return JetStreamStreamWriter(_plan_of(options, schema, overwrite, streaming=True))
@@ -82,20 +82,20 @@ class _Writer:
     """Writes the rows of a task.
 
     Args:
-        plan: what the driver has decided.
+        plan: the driver's plan.
     """
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
-        """Write the rows of a task; runs on executors.
+        """Write the rows of a task. Runs on executors.
 
         Raises:
-            PipelineError: (marked) what is in the way; see `PartitionWrite.add`.
+            PipelineError: (marked) the rows cannot be written; see `PartitionWrite.add`.
         """
         plan = self._plan
-        # Not as a job of ours: the process runs the user's own functions as well, and their logging is theirs.
+        # Not configured like a job: the process also runs the user's own functions with their own logging.
         structlog.configure(
             logger_factory=structlog.PrintLoggerFactory(sys.stderr),
             wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
@@ -114,14 +114,14 @@ class JetStreamWriter(_Writer, DataSourceArrowWriter):
     """Writes a DataFrame to a stream."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All tasks are done."""
+        """Note that all tasks are done."""
         reports = [message for message in messages if isinstance(message, WrittenPartition)]
         rows, already = sum(report.rows for report in reports), sum(report.already for report in reports)
         there = f", {already} of them were there already" if already else ""
         print(f"jetstream: {rows} rows written to {self._plan.options.stream}{there}", file=sys.stderr)  # noqa: T201
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """The write has failed; what is stored stays, and the write can be repeated."""
+        """Report that the write failed. Stored rows stay, and the write can be repeated."""
         plan = self._plan
         print(  # noqa: T201
             f"jetstream: the write to {plan.options.stream} failed; what it stored stays. The same rows again with"
@@ -134,10 +134,10 @@ class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes micro-batches to a stream."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """A micro-batch is stored."""
+        """Note that a micro-batch is stored."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """A micro-batch has failed; what it stored stays, and is found when it is tried again."""
+        """Do nothing: stored rows of a failed micro-batch stay, and are found when it is repeated."""
 
 
 def _task(plan: WritePlan) -> TaskPlace:

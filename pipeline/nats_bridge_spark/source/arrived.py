@@ -27,7 +27,7 @@ class Arrived:
         subjects: as they were stored.
         replies: the reply subjects, which carry the numbers.
         blocks: raw header blocks, empty for none.
-        payloads: what the messages carry.
+        payloads: the payloads of the messages.
     """
 
     subjects: pa.BinaryArray
@@ -37,12 +37,12 @@ class Arrived:
 
     @classmethod
     def of(cls, messages: Sequence[Delivered]) -> Self:
-        """From messages one by one; at least one."""
+        """Convert single messages; at least one."""
         return cls(*(pa.array(column, pa.binary()) for column in zip(*messages, strict=True)))
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """All parts, in order; at least one."""
+        """Join parts in order; at least one."""
         if len(parts) == 1:
             return parts[0]
         return cls(
@@ -66,21 +66,21 @@ class Arrived:
         return AckReply.parse(self.replies[-1].as_py())
 
     def first(self, count: int) -> Self:
-        """The first so many."""
+        """Return the first `count` messages."""
         return type(self)(self.subjects[:count], self.replies[:count], self.blocks[:count], self.payloads[:count])
 
     def kept(self, kept: np.ndarray) -> Self:
-        """Those of which this says yes."""
+        """Return the messages for which the mask is true."""
         mask = pa.array(kept)
         return type(self)(*(part.filter(mask) for part in (self.subjects, self.replies, self.blocks, self.payloads)))
 
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sequences in the stream, and times of storing in nanoseconds since 1970; see `AckReply`.
+        """Return the sequences in the stream, and the times of storing in nanoseconds since 1970; see `AckReply`.
 
         Raises:
-            ValueError: a reply subject is none of a delivery.
+            ValueError: a reply subject does not belong to a delivery.
         """
-        # Those of the same length have their numbers at the same places, as long as no number gets longer.
+        # Subjects of the same length have their numbers at the same places, as long as no number gets longer.
         lengths = pc.binary_length(self.replies).to_numpy()
         starts = np.flatnonzero(np.diff(lengths, prepend=-1))
         parts = [_numbers(self.replies[first:last]) for first, last in pairwise([*starts.tolist(), len(self)])]
@@ -91,7 +91,7 @@ class Arrived:
 def _numbers(replies: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
     """Read the numbers of reply subjects that all have one length."""
     first: bytes = replies[0].as_py()
-    # With a domain and an account hash in front of the stream there is one token more behind, too.
+    # With a domain and an account hash before the stream, there is also one more token at the end.
     behind = 0 if first.count(b".") == _PLAIN else 1
     tokens = first.split(b".")
     ends = np.cumsum([len(token) + 1 for token in tokens]) - 1
@@ -111,7 +111,6 @@ def _numbers(replies: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _bytes(texts: pa.BinaryArray) -> npt.NDArray[np.uint8]:
-    """All bytes, one text after the other."""
     _, offsets, values = texts.buffers()
     first, last = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
     return np.frombuffer(values, np.uint8)[first:last]

@@ -16,7 +16,7 @@ from nats_bridge_spark.source.read_options import ReadOptions
 
 
 class BatchReader(DataSourceReader):
-    """Reads what the stream holds when the read is planned.
+    """Reads the messages that the stream has when the read is planned.
 
     Args:
         options: what to read.
@@ -35,26 +35,26 @@ class BatchReader(DataSourceReader):
             self._options = narrowed(self._options, filters)
 
     def partitions(self) -> list[InputPartition]:
-        """The ranges that tasks read, one each."""
+        """Return the ranges that tasks read, one each."""
         with marking():
             return list(asyncio.run(planned(self._options)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A task's rows; Spark asks for none with a partition of its own where there is nothing to read."""
+        """Yield a task's rows. If there is nothing to read, Spark passes a partition of another type."""
         if isinstance(partition, SequenceRange):
             yield from read_range(self._options, self._schema, partition)
 
 
 class _PushFilters:
-    """The hook that Spark calls where `spark.sql.python.filterPushdown.enabled` is on."""
+    """The hook that Spark calls if `spark.sql.python.filterPushdown.enabled` is on."""
 
-    # Spark checks by this whether a reader has it; where the setting is off, it must find the base class's.
+    # Spark checks here whether a reader has it. If the setting is off, it must find the base class's.
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, reader: BatchReader) -> None:
         self._reader = reader
 
     def __call__(self, filters: list[Filter]) -> list[Filter]:
-        """Narrow the read; the filters that Spark has to evaluate on what is read."""
+        """Narrow the read. Return the filters that Spark has to evaluate on the rows."""
         self._reader.narrow(filters)
         return [one for one in filters if not is_applied(one)]

@@ -1,11 +1,11 @@
 """Parses the wire's bytes into columns: all messages of one read at once, without a loop.
 
-Theory of operation: a message is a line (`MSG subject sid reply size`, or `HMSG subject sid reply header-size size`),
-as many bytes as the line says, and a line end. Every line of a read that begins like one is a candidate; payloads may
-hold such lines, too. The first candidate is real, since each read is parsed from the end of a message on, and each real
-one says where the next begins: usually all candidates are real, and one comparison shows it. What is real is cut out
-with Arrow's offsets, without a copy for each message. Everything else, a message that is not whole yet included, is
-left to `nats_bridge.client.wire`.
+Theory of operation. A message is a line (`MSG subject sid reply size`, or `HMSG subject sid reply header-size size`),
+the number of bytes in that line, and a line end. Every line of a read that begins like one is a candidate, but payloads
+may contain such lines as well. The first candidate is real, because each read is parsed from the end of a message on,
+and the size in each real one shows where the next begins. Usually all candidates are real, and one comparison proves
+it. Real messages are sliced with Arrow's offsets, without a copy for each message. Everything else, including an
+incomplete message, is left to `nats_bridge.client.wire`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from nats_bridge_spark.source.arrived import Arrived
 
 _MOST_DIGITS: Final = 10
 _PIECES: Final = 8
-"""Of a message: the kind, the subject, ` sid `, the reply subject, the sizes, the header block, the payload, the line
-end."""
+"""Parts of a message: the kind, the subject, ` sid `, the reply subject, the sizes, the header block, the payload, the
+line end."""
 
 _Places = npt.NDArray[np.int64]
 _NONE: Final[_Places] = np.empty((0, 6), np.int64)
@@ -31,18 +31,18 @@ _NONE: Final[_Places] = np.empty((0, 6), np.int64)
 
 @dataclass(frozen=True, slots=True)
 class BulkParser:
-    """Takes the deliveries of a subscription off the front of reads; see `nats_bridge.client.batch_parser.InBulk`.
+    """Takes the deliveries of a subscription from the front of reads; see `nats_bridge.client.batch_parser.InBulk`.
 
     Attributes:
-        on_arrived: gets what a read holds.
-        worth: bytes of a read; less is left to be cut message by message, which is as fast.
+        on_arrived: called with the messages of a read.
+        worth: the minimum bytes of a read; for less, cutting message by message is as fast.
     """
 
     on_arrived: Callable[[Arrived], None]
     worth: int = 32 * 1024
 
     def take(self, data: bytes, position: int, sid: bytes) -> int:
-        """Hand on the whole deliveries at a position of a read; return the position after them."""
+        """Pass on the complete deliveries at a position of a read. Return the position after them."""
         if len(data) - position < self.worth:
             return position
         read = np.frombuffer(data, np.uint8, offset=position)
@@ -65,14 +65,14 @@ class BulkParser:
 
 
 def _deliveries(data: npt.NDArray[np.uint8], messages: _Places, sid: bytes) -> _Places:
-    """Where the pieces of the messages at the front that are deliveries to the subscription begin."""
+    """Return the positions of the parts of the messages at the front that are deliveries to the subscription."""
     if not len(messages):
         return np.empty((0, _PIECES), np.int64)
     starts, subjects, fields_end = messages[:, 0], messages[:, 1], messages[:, 2]
     spaces = np.flatnonzero(data[: int(fields_end[-1])] == ord(" "))
     behind = np.searchsorted(spaces, fields_end)
-    # Each line has one in front of the subject, so there are two, also where there is no reply subject: that is what
-    # the server says about a request. Some of it has an empty one, with a space on each side (2.9).
+    # Each line has a space before the subject, so there are two even without a reply subject, as in the server's
+    # statuses of a request. Some of these have an empty reply subject between two spaces (2.9).
     sids, replies = spaces[behind - 2] + 1, spaces[behind - 1] + 1
     own = (sids > subjects) & (replies < fields_end) & (replies - sids == len(sid) + 1)
     for place, letter in enumerate(sid):
@@ -83,7 +83,7 @@ def _deliveries(data: npt.NDArray[np.uint8], messages: _Places, sid: bytes) -> _
 
 
 def _messages(data: npt.NDArray[np.uint8]) -> _Places:
-    """Where each whole message at the front of a read begins, its subject, sizes, header block, payload, line end."""
+    """Return for each complete message the start, subject, sizes, header block, payload and line end."""
     ends = np.flatnonzero(data == ord("\n"))
     starts = np.empty_like(ends)
     if not len(ends):
@@ -113,7 +113,7 @@ def _messages(data: npt.NDArray[np.uint8]) -> _Places:
 
 
 def _number_before(data: npt.NDArray[np.uint8], at: _Places) -> tuple[_Places, _Places]:
-    """The decimal numbers that end just before each place, and where the spaces in front of them are (0 for none)."""
+    """Return the decimal numbers that end before each place, and the places of the spaces before them (0 for none)."""
     value = np.zeros_like(at)
     place = at - 1
     scale = 1
@@ -131,7 +131,7 @@ def _number_before(data: npt.NDArray[np.uint8], at: _Places) -> tuple[_Places, _
 
 
 def _chain(starts: _Places, following: _Places, sound: npt.NDArray[np.bool_]) -> _Places | slice:
-    """Which candidates are real: the first, and each that begins where the one before ends."""
+    """Return the real candidates: the first, and each that begins where the previous real one ends."""
     count = len(starts)
     if sound[: count - 1].all() and (following[: count - 1] == starts[1:]).all():
         return slice(0, count if sound[-1] else count - 1)

@@ -1,4 +1,4 @@
-"""One stream of a streaming read, at one moment: where it begins, what waits, where a batch ends, and its ranges."""
+"""One stream of a streaming read at one moment: its start, waiting messages, the end of a batch, and its ranges."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LEAST: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class FollowedStream:
-    """A stream as it was when its server was asked.
+    """A stream at the time when its server answered.
 
     Attributes:
         connection: the driver's.
         options: of the read, for this stream.
-        state: what the stream held.
+        state: the state of the stream.
     """
 
     connection: Connection
@@ -38,8 +38,8 @@ class FollowedStream:
         """Ask for a stream of a read, with the sequences that were deleted in it.
 
         Raises:
-            OptionError: its consumers decide what it keeps.
-            PipelineError: there is no such stream.
+            OptionError: its consumers decide which messages it keeps.
+            PipelineError: the stream does not exist.
             ApiError: the server refuses, or does not answer.
         """
         state = await state_of(connection, name, listing=True)
@@ -52,13 +52,13 @@ class FollowedStream:
         return self.state.name
 
     def at(self, sequence: int) -> Position:
-        """The position after a sequence."""
+        """Return the position after a sequence."""
         # One message only: the first one goes, and a position should change only if the sequence does.
         known = self.state.known
         return Position(replace(known, messages=known.messages[:1]), sequence)
 
     async def beginning(self) -> Position:
-        """Where a query that has no position in it begins."""
+        """Return the position at which a query without one begins."""
         position = self.at(max(self.state.first, self.options.start_sequence or 1) - 1)
         if not self.options.start_time:
             return position
@@ -67,7 +67,9 @@ class FollowedStream:
         return replace(position, sequence=done) if self._is_earlier(self.options.start_time) else self.at(done)
 
     async def done(self, position: Position) -> int:
-        """The sequence up to which nothing is left to read: that of a position, or what was stored before its time.
+        """Return the sequence up to which nothing is left to read.
+
+        Of the position, or of messages before its start time.
 
         Raises:
             ApiError: the server refuses, or does not answer.
@@ -75,16 +77,16 @@ class FollowedStream:
         time = position.start_time
         if time is None:
             return position.sequence
-        if self._is_earlier(time):  # to a server, it is the time of the next message, whenever that is stored
+        if self._is_earlier(time):  # a server treats it as the time of the next message, even if that is stored later
             return max(position.sequence, self.state.last)
         return max(position.sequence, await Replay(self.connection.api, self.name).before(time))
 
     def _is_earlier(self, time: str) -> bool:
-        """Whether all that it holds was stored before a time."""
+        """Return whether all of its messages were stored before a time."""
         return datetime.fromisoformat(self.state.last_time) < datetime.fromisoformat(time)
 
     async def holds_any(self, done: int, last: int) -> bool:
-        """Whether messages to read are behind one sequence, up to another; its leader says it.
+        """Return whether the stream's leader has messages to read after one sequence, up to another.
 
         Raises:
             ApiError: the server refuses, or does not answer.
@@ -92,7 +94,7 @@ class FollowedStream:
         if last <= done or last < self.state.first or not self.state.messages:
             return False
         if not self.options.filters and self.state.deleted == ():
-            return True  # the last one is there
+            return True  # the last message exists
         try:
             for one in self.options.filters or (">",):
                 found = await self.connection.api.next_message(self.name, one, done + 1)
@@ -103,15 +105,15 @@ class FollowedStream:
         return False
 
     def check(self, position: Position, done: int, *, whole: bool = True) -> None:
-        """That it is the stream of a position, and holds what comes next.
+        """Check that it is the stream of a position, and has the next messages.
 
         Args:
             position: a position in it.
             done: the sequence up to which nothing is left to read.
-            whole: whether what comes next must still be there.
+            whole: whether the next messages must still exist.
 
         Raises:
-            DataLostError: it was recreated, or has removed what comes next.
+            DataLostError: the stream was recreated, or has removed the next messages.
         """
         state, following = self.state, done + 1
         if position.sequence and state.is_another_than(position.stream):
@@ -127,9 +129,9 @@ class FollowedStream:
             )
 
     def end_of_batch(self, begin: Position, done: int, last: int) -> Position:
-        """Where a batch ends that goes up to a sequence: where it begins, if there is nothing to read.
+        """Return the end of a batch up to a sequence: its begin, if there is nothing to read.
 
-        But what is left out and removed is passed: after a restart it could be taken for lost.
+        Messages that were left out and removed are passed, because after a restart they could be taken for lost.
         """
         if last > done:
             return self.at(last)
@@ -138,29 +140,29 @@ class FollowedStream:
         return replace(self.at(done), start_time=begin.start_time)
 
     async def waiting(self, done: int) -> int:
-        """How many messages it has behind a sequence."""
+        """Return the number of messages after a sequence."""
         if done >= self.state.last:
             return 0
         return (await self._held(done, self.state.last)).total
 
     async def within(self, done: int, last: int, rows: int) -> int:
-        """The last sequence, up to `last`, of a batch that begins behind `done` and holds at most so many rows."""
+        """Return the last sequence, up to `last`, of a batch after `done` with at most `rows` rows."""
         if last - done <= rows:
             return max(last, done)
         held = await self._held(done, last)
         return min(await held.end_of_at_most(rows), last)
 
     async def ranges(self, begin: Position, done: int, end: Position, share: int | None = None) -> list[SequenceRange]:
-        """The ranges of a batch.
+        """Return the ranges of a batch.
 
         Args:
-            begin: where it begins.
+            begin: the position at which the batch begins.
             done: the sequence up to which nothing is left to read.
             end: up to this position.
-            share: how many ranges; None for what the options say.
+            share: the number of ranges; None for the value of the options.
 
         Raises:
-            DataLostError: it was recreated, or has removed what comes next.
+            DataLostError: the stream was recreated, or has removed the next messages.
         """
         self.check(begin, done)
         self.check(end, end.sequence, whole=False)

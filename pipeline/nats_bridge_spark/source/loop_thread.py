@@ -1,4 +1,4 @@
-"""An event loop of its own, in a thread: connections stay alive while the reader does something else."""
+"""A separate event loop in a thread, so connections stay alive while the reader does something else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Result = TypeVar("_Result")
 class LoopThread:
     """Runs coroutines for callers that are not asynchronous.
 
-    A context manager; at its end the loop is closed, with whatever still runs in it cancelled.
+    A context manager. At its end, running work is cancelled and the loop is closed.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class LoopThread:
         await self._over.wait()
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """The coroutine's result, or its error; cancelled when the caller is interrupted."""
+        """Return the coroutine's result, or raise its error. It is cancelled when the caller is interrupted."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -50,7 +50,7 @@ class LoopThread:
             self.run(stack.aclose())
 
     def close(self) -> None:
-        """End whatever still runs, then the loop."""
+        """End running work, then the loop."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._over.set)
             self._thread.join()

@@ -1,9 +1,9 @@
-"""Divides a batch read of a stream into ranges of sequences that hold about equally many messages.
+"""Divides a batch read of a stream into ranges of sequences with similar numbers of messages.
 
 The problem: Spark's tasks read ranges of sequences, and the slowest task decides how long the query takes. After
-deletes, or with a filter, ranges of equal length can hold very different numbers of messages.
+deletes, or with a filter, ranges of equal length can contain very different numbers of messages.
 
-The idea: `SequenceCounts` knows how many messages there are up to some sequences, and `cut` places each end by it.
+The idea: `SequenceCounts` has the number of messages up to some sequences, and `cut` uses it to place each end.
 
 * Without a filter, if `STREAM.INFO` lists all deleted sequences, they are counted here. No request is needed.
 * Otherwise a short-lived consumer that begins after a sequence reports how many messages follow it. That is one request
@@ -55,7 +55,7 @@ class SequenceRange(InputPartition):
 
     Attributes:
         stream: the stream's name.
-        known: by what it is recognised.
+        known: the facts that identify the stream.
         first: the first sequence.
         last: the last sequence.
         subjects: the filters; none for all messages.
@@ -96,15 +96,15 @@ async def planned(options: ReadOptions) -> list[SequenceRange]:
 
 
 async def plan(connection: Connection, options: ReadOptions, share: int | None = None) -> list[SequenceRange]:
-    """The ranges of a batch read of one stream; none where there is nothing.
+    """Return the ranges of a batch read of one stream; none if there is nothing to read.
 
     Args:
         connection: a connection.
         options: what to read.
-        share: into how many ranges to cut it; None for what the options say.
+        share: the number of ranges; None for the value of the options.
 
     Raises:
-        OptionError: its consumers decide what it keeps, or the server cannot do it.
+        OptionError: its consumers decide which messages it keeps, or the server does not support the read.
         PipelineError: no such stream.
         ApiError: the server refuses, or does not answer.
     """
@@ -138,16 +138,16 @@ async def cut(
     least: int = 1,
     share: int | None = None,
 ) -> list[SequenceRange]:
-    """Ranges from `first` to `last` that hold about as many messages each.
+    """Ranges from `first` to `last` with similar numbers of messages.
 
     Args:
         connection: a connection.
-        options: what to read, and into how many ranges to cut it.
+        options: the options of the read, and the number of ranges.
         state: of the stream.
         first: the first sequence.
         last: the last sequence, not before the first.
-        least: messages in a range, unless the options say how many ranges there are.
-        share: into how many ranges; None for the number that the options or the cores give.
+        least: the minimum number of messages in a range, unless the options set the number of ranges.
+        share: the number of ranges; None for the value of the options or the number of cores.
 
     Raises:
         ApiError: the server refuses, or does not answer.
@@ -156,7 +156,7 @@ async def cut(
     count = share or options.partitions or cores()
     if not options.partitions:
         count = min(count, -(-held.total // least))
-    # What a replica counts may be too little: where it counts nothing, a task looks.
+    # A replica may count too few messages. If it counts none, a task looks.
     count = max(1, min(count, held.total))
     near = max(1, int(held.total // count * _NEAR))
     ends = [await held.end_of(held.total * number // count, near) for number in range(1, count)]
@@ -169,7 +169,7 @@ async def cut(
 
 
 def check_filters(connection: Connection, options: ReadOptions) -> None:
-    """Refuse several filters where the server's consumers take one.
+    """Refuse several filters if the server's consumers only support one.
 
     Raises:
         OptionError: there are several, and the server is too old.
@@ -243,7 +243,7 @@ class SequenceCounts:
                     return one
             if high - low <= 1:
                 return max(low, self.first)
-            # Where it would be if messages were spread evenly, but never so close to an end that the steps get tiny.
+            # Assume that messages are spread evenly, but never so close to an end that the steps get tiny.
             spread = (wanted - self.upto[low]) / (self.upto[high] - self.upto[low])
             guess = low + round((high - low) * min(max(spread, 0.1), 0.9))
             guess = min(max(guess, low + 1), high - 1)
@@ -274,5 +274,8 @@ async def _bounds(connection: Connection, options: ReadOptions, state: StreamSta
 
 
 def _later(time: str, state: StreamState) -> bool:
-    """Whether a time is later than the last message. A replica may answer that is behind, so a second is added."""
+    """Return whether a time is later than the last message.
+
+    A replica that lags behind may answer, so a second is added.
+    """
     return datetime.fromisoformat(time) > datetime.fromisoformat(state.last_time) + timedelta(seconds=1)

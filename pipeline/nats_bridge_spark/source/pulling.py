@@ -1,9 +1,9 @@
 """Reads a range of sequences at full speed, through its own pull consumer, in portions.
 
-Asking in portions, of messages and of bytes, bounds what is in flight, so that a slow reader costs neither memory nor
-the connection, and little is sent that lies behind the range's end. A consumer without acks knows nothing of what
-arrived: its own count of deliveries, compared with ours, shows whether something was lost. Then a new consumer resumes
-behind what is here.
+Requests in portions, of messages and of bytes, limit the messages in flight. So a slow reader costs neither memory nor
+the connection, and few messages beyond the end of the range are sent. A consumer without acks does not know which
+messages arrived. Its own count of deliveries, compared with the reader's, shows whether any were lost. Then a new
+consumer resumes after the last message that arrived.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from nats_bridge_spark.source.bulk_parsing import BulkParser
 _QUIET_BEATS: Final = 5  # heartbeats and nothing else, after which another consumer may do better
 _EXPIRES: Final = 30.0  # seconds that the server keeps a request
 _OVER: Final = (b"404", b"408", b"409 Batch Completed")
-"""Why a request ends: nothing is there, its time is up, or (from 2.10 on, where bytes are limited) all has come."""
+"""Reasons for the end of a request: no messages, its time is up, or (from 2.10 on, with a limit of bytes) it is
+complete."""
 _TOO_LARGE: Final = b"MaxBytes"
-"""What a server says, with 409, when the next message is larger than the rest of what was asked for."""
+"""The server's status, with 409, if the next message is larger than the rest of the request."""
 _STATUS: Final = b"NATS/1.0 "
 
 
 _Item: TypeAlias = Arrived | list[Delivered] | bytes | Exception
-"""Messages, in bulk or one by one and with what the server says of requests; a heartbeat; why no more will come."""
+"""Messages, in bulk or singly with the statuses of requests; or a heartbeat; or the reason why no more will come."""
 
 
 class _LostError(Exception):
@@ -46,14 +47,14 @@ class _LostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """How to read a stream.
+    """Reads a stream through a pull consumer.
 
     Attributes:
         connection: the connection.
         stream: the stream's name.
-        filters: only these subjects; none for all. More than one only on servers from 2.10 on.
-        portion: how many messages to ask for at once.
-        size: how many bytes; a message that is larger is asked for alone.
+        filters: the subjects to read; none for all. Only servers from 2.10 on support more than one.
+        portion: the number of messages in a request.
+        size: the bytes of a request; a larger message is requested alone.
     """
 
     connection: Connection
@@ -65,10 +66,10 @@ class Pull:
     async def between(self, first: int, last: int) -> AsyncGenerator[Arrived, None]:
         """Batches of the messages with first <= sequence <= last that still exist, in order.
 
-        Close it (`contextlib.aclosing`) where the iteration may end early: the consumer is deleted then.
+        If the iteration may end early, close it (`contextlib.aclosing`), so that the consumer is deleted.
 
         Raises:
-            ApiError: retriable if the connection broke; what was yielded is good.
+            ApiError: retriable if the connection broke. The messages yielded before it are valid.
         """
         client = self.connection.client
         arrived: asyncio.Queue[_Item] = asyncio.Queue()
@@ -133,7 +134,7 @@ class Pull:
         seen = quiet = 0
         at = first - 1
         while True:
-            # What is in flight already may reach up to the end if there are no gaps; it is never worth more.
+            # Messages in flight may reach the end if there are no gaps, so never request more than that.
             if requests.open <= self.portion // 2 and (want := min(self.portion, last - at - requests.open)) > 0:
                 self._ask(requests, inbox, name, want)
             item = await self._next(arrived)
@@ -166,7 +167,7 @@ class Pull:
                 return
 
     def _next_of(self, consumer: str) -> str:
-        """The subject on which a consumer's next messages are requested."""
+        """Return the subject on which a consumer's next messages are requested."""
         return self.connection.api.subject(f"CONSUMER.MSG.NEXT.{self.stream}.{consumer}")
 
     def _ask(self, requests: _Requests, inbox: str, name: str, count: int) -> None:
@@ -183,7 +184,10 @@ class Pull:
         self.connection.client.write_raw(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(body), body))
 
     async def _through(self, name: str, seen: int) -> bool:
-        """Whether an idle consumer has nothing more for us: messages that it counted on may have been deleted."""
+        """Return whether an idle consumer has no more messages to send.
+
+        Messages that it counted on may have been deleted.
+        """
         info = await self.connection.api.consumer_info(self.stream, name)
         if info is None:
             raise _LostError("the consumer was deleted")
@@ -200,11 +204,11 @@ class Pull:
 
 
 class _Requests:
-    """The open requests; the server serves them one after the other.
+    """The open requests, which the server serves one after the other.
 
     Attributes:
         open: messages that may still come.
-        too_large: whether the next message is larger than what may come at once.
+        too_large: whether the next message is larger than the limit of bytes.
     """
 
     def __init__(self) -> None:
@@ -214,7 +218,7 @@ class _Requests:
         self._waiting: deque[tuple[int, int]] = deque()  # number, messages
 
     def ask(self, count: int) -> int:
-        """A request is made; its number."""
+        """Note a new request. Return its number."""
         self._number += 1
         self._waiting.append((self._number, count))
         self.open += count
@@ -222,7 +226,7 @@ class _Requests:
         return self._number
 
     def came(self, count: int) -> None:
-        """So many messages have come."""
+        """Note that `count` messages have arrived."""
         while count and self._waiting:
             number, waiting = self._waiting.popleft()
             served = min(count, waiting)
@@ -232,7 +236,7 @@ class _Requests:
                 self._waiting.appendleft((number, waiting - served))
 
     def reported(self, batch: list[Delivered]) -> list[Delivered]:
-        """The messages of a batch, without what the server says of requests.
+        """Return the messages of a batch, without the server's statuses of requests.
 
         Raises:
             _LostError: a request ended for another reason than its time or its size.

@@ -1,6 +1,6 @@
 """Filters of a query that let a read leave out messages: those on sequence, time and subject.
 
-Servers leave out some of what passes no filter, and tasks the rest. Spark evaluates all other filters.
+Servers leave out some of the messages that no filter selects, and tasks the rest. Spark evaluates all other filters.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _EQUAL: Final = (EqualTo, EqualNullSafe)
 _AT_LEAST: Final = (GreaterThan, GreaterThanOrEqual, *_EQUAL)
 _AT_MOST: Final = (LessThan, LessThanOrEqual, *_EQUAL)
 _SLACK_NS: Final = 60 * 10**9
-"""A stream's times may go back where another server became its leader: by less than this, clocks of servers differ."""
+"""A stream's times may go back when another server becomes its leader, by less than this difference between clocks."""
 _LAST_NS: Final = 9_200_000_000 * 10**9
-"""Servers take later times for the past."""
+"""Servers treat later times as past."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def is_applied(one: Filter) -> bool:
-    """Whether a read gives only what passes a filter, so that Spark need not evaluate it."""
+    """Return whether a read only returns rows that pass a filter, so Spark need not evaluate it."""
     column, value = getattr(one, "attribute", ()), getattr(one, "value", None)
     if column in (("sequence",), ("time_ns",)):
         return isinstance(one, IsNotNull) or (type(one) in _COMPARISONS and _is_integer(value))
@@ -62,10 +62,10 @@ def is_applied(one: Filter) -> bool:
 def passing(
     filters: Iterable[Filter], sequences: npt.NDArray[np.int64], times: npt.NDArray[np.int64], subjects: pa.BinaryArray
 ) -> npt.NDArray[np.bool_]:
-    """Which of some messages pass filters that are applied.
+    """Return a mask of the messages that pass all filters.
 
     Args:
-        filters: of which `is_applied` holds.
+        filters: filters for which `is_applied` is true.
         sequences: the messages'.
         times: when they were stored, in nanoseconds since 1970.
         subjects: the messages'.
@@ -87,7 +87,7 @@ def passing(
 
 
 def narrowed(options: ReadOptions, filters: Iterable[Filter]) -> ReadOptions:
-    """The options of a read that gives at least all messages that pass all filters, and no other ones where it can."""
+    """Return the options of a read with at least all messages that pass all filters, and as few others as possible."""
     filters = tuple(filters)
     options = replace(options, applied=(*options.applied, *filter(is_applied, filters)))
     for one in filters:
@@ -125,7 +125,7 @@ def _by_time(options: ReadOptions, one: Filter, nanoseconds: int) -> ReadOptions
 
 
 def _subject(one: Filter, value: Any) -> str | None:
-    """A filter of a consumer that lets pass whatever passes the filter of the query; None for everything."""
+    """Return a consumer filter that selects everything that passes the query's filter; None for everything."""
     if not isinstance(value, str):
         return None
     if isinstance(one, _EQUAL):

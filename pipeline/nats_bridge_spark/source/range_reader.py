@@ -25,7 +25,7 @@ from nats_bridge_spark.source.record_batches import record_batch
 from nats_bridge_spark.source.stream_state import StreamState, state_of
 
 _ROWS: Final = 10_000
-"""In a record batch, about; more are no faster."""
+"""Approximate rows of a record batch; more are no faster."""
 _BYTES: Final = 8 * 1024 * 1024
 """In a record batch, and in flight to a task, about."""
 
@@ -34,7 +34,7 @@ def read_range(options: ReadOptions, schema: pa.Schema, part: SequenceRange) -> 
     """Read a range, each message once, in order.
 
     Raises:
-        DataLostError: the stream has removed what was planned to be read.
+        DataLostError: the stream has removed messages of the planned range.
         UnreachableError: no server, or it went away for longer than a task waits.
         PipelineError: the server refuses.
     """
@@ -51,7 +51,7 @@ def read_range(options: ReadOptions, schema: pa.Schema, part: SequenceRange) -> 
 async def arriving(
     options: ReadOptions, schema: pa.Schema, part: SequenceRange
 ) -> AsyncGenerator[pa.RecordBatch, None]:
-    """The same for a caller with an event loop, which it then shares: threads would contend for the interpreter."""
+    """Yield the record batches on the caller's event loop, because threads would contend for the interpreter."""
     async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
         async for messages in portions:
             yield record_batch(messages, part.stream, schema, options.applied)
@@ -67,7 +67,7 @@ class _Reading:
     part: SequenceRange
 
     async def portions(self) -> AsyncGenerator[Arrived, None]:
-        """The messages, so many at once as make good record batches."""
+        """Yield the messages in portions of a good size for record batches."""
         async with connected_by_options(self.options.connection) as connection:
             state = await state_of(connection, self.part.stream)
             self._check(state, self.part.first)
@@ -91,7 +91,10 @@ class _Reading:
             self._check(await state_of(connection, state.name), at)
 
     async def _messages(self, connection: Connection, state: StreamState) -> AsyncGenerator[Arrived, None]:
-        """Yield what still exists of the range; a new consumer resumes after what has arrived, as often as needed."""
+        """Yield the messages that still exist in the range.
+
+        A new consumer resumes after the last arrived one, as often as needed.
+        """
         at, last = self.part.first, self.part.last
         portion = max(1, min(_ROWS, _BYTES // state.average))
         pull = Pull(connection, state.name, self.part.subjects, portion, 2 * _BYTES)
@@ -117,7 +120,7 @@ class _Reading:
                 await self._await_server(connection, until, f"message {at} or a later one does not come")
 
     async def _more(self, connection: Connection, at: int) -> bool:
-        """Whether the stream's leader has messages for us from a sequence on: what a consumer knows may be older."""
+        """Return whether the stream's leader has wanted messages from a sequence on; a consumer may be behind."""
         for one in self.part.subjects or (">",):
             try:
                 following = await connection.api.next_message(self.part.stream, one, at)
@@ -128,7 +131,7 @@ class _Reading:
         return False
 
     async def _whole(self, connection: Connection, portion: Arrived, at: int) -> Arrived:
-        """The portion, if nothing before or in it was lost; what is missing may never have been there."""
+        """Return the portion if nothing before or in it was lost. Missing sequences may never have had messages."""
         sequences, _ = portion.numbers()
         if sequences[-1] - at + 1 != len(sequences):
             gap = int(np.argmax(sequences != np.arange(at, at + len(sequences))))
@@ -136,7 +139,7 @@ class _Reading:
         return portion
 
     def _check(self, state: StreamState, at: int) -> None:
-        """That the stream is the one, and still holds what comes from a sequence of the range on."""
+        """Check that the stream is the planned one, and still has the messages from a sequence of the range on."""
         part, stream = self.part, self.part.stream
         if state.is_another_than(part.known):
             raise DataLostError(
@@ -151,7 +154,7 @@ class _Reading:
             )
 
     async def _await_server(self, connection: Connection, until: float, why: str) -> None:
-        """Wait until the connection is up, for a while; the stream must be the same then.
+        """Wait until the connection is up, for a limited time. The stream must be the same then.
 
         Raises:
             UnreachableError: the time is up.

@@ -1,4 +1,4 @@
-"""The options of a read, from those of the data source."""
+"""The options of a read, parsed from those of the data source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
 _FIRST_YEAR, _LAST_YEAR = 1970, 2261
-"""Servers count nanoseconds since 1970 in 64 bits; what is behind that, they take for the past."""
+"""Servers count nanoseconds since 1970 in 64 bits, and treat later times as past."""
 _NO_NAME: Final = re.compile(r"[\s.*>/\\]")
 
 
@@ -28,9 +28,9 @@ class ReadOptions:
     """One stream or several, or a part of them.
 
     Attributes:
-        connection: where the streams are.
-        stream: the name of the one; empty for several.
-        streams: the names of several, in which * stands for any characters; none for one.
+        connection: the connection of the streams.
+        stream: the name of a single stream; empty for several.
+        streams: the names of several streams, with * for any characters; none for a single one.
         subjects: consumer filters; none for all messages.
         start_sequence: the first sequence to read; None for the stream's first.
         end_sequence: the last sequence to read; None for the stream's last.
@@ -40,9 +40,9 @@ class ReadOptions:
         until_ns: messages stored after may be left out.
         pushed_subject: messages with other subjects than this filter's may be left out.
         applied: filters of a query; rows that do not pass them are left out.
-        partitions: how many ranges; None for as many as there are cores.
+        partitions: the number of ranges; None for the number of cores.
         max_rows_per_trigger: messages in a batch of a streaming read at most.
-        min_rows_per_trigger: messages in a batch of a streaming read at least; None for any.
+        min_rows_per_trigger: the minimum number of messages in a batch of a streaming read; None for any.
         max_trigger_delay: seconds after the batch before, when one begins with fewer.
         fail_on_data_loss: whether messages that the stream removed before they were read are an error.
         patience: seconds that a task waits for a server without getting one message more.
@@ -69,11 +69,11 @@ class ReadOptions:
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """The filters that consumers get; none for all messages."""
+        """The filters of consumers; none for all messages."""
         return self.subjects or ((self.pushed_subject,) if self.pushed_subject else ())
 
     def of_stream(self, name: str) -> ReadOptions:
-        """The same of one of the streams."""
+        """Return the options for one of the streams."""
         return self if name == self.stream else replace(self, stream=name, streams=())
 
     @classmethod
@@ -133,7 +133,7 @@ def _filters(text: str) -> tuple[str, ...]:
     for one in filters:
         if not is_valid_filter(one.encode()):
             raise OptionError(f"option subjects: '{one}' is not a subject that a consumer can be made for")
-    # A filter for everything is none. Servers refuse filters of which one lies within another.
+    # A filter for everything is no filter. Servers refuse a filter that lies within another.
     wide = [one for one in filters if not any(_within(one, other) for other in filters if other != one)]
     return () if ">" in filters else tuple(dict.fromkeys(wide))
 
@@ -143,11 +143,11 @@ def _within(one: str, other: str) -> bool:
 
 
 def time_of(place: str, text: str) -> str:
-    """A moment as RFC 3339 with a zone.
+    """Return a moment as RFC 3339 with a zone.
 
     Args:
-        place: what says it, for messages.
-        text: what it says.
+        place: the name of the option, for errors.
+        text: the value of the option.
 
     Raises:
         OptionError: it is none.

@@ -16,7 +16,7 @@ def record_batch(messages: Arrived, stream: str, schema: pa.Schema, applied: tup
     """Messages of one stream as one batch, in their order, without those that do not pass the filters.
 
     Raises:
-        SchemaError: a subject or header is not UTF-8, and is asked for as text.
+        SchemaError: a subject or header is not UTF-8, and is read as a string.
     """
     sequences, times = messages.numbers()
     if applied:
@@ -66,9 +66,10 @@ def _is_text(value: bytes) -> bool:
 
 
 def header_fields(blocks: pa.BinaryArray, sequences: np.ndarray, kind: pa.DataType, stream: str) -> pa.Array:
-    """The headers of each block, in order, repetitions and case kept; white space around a value left out.
+    """Return the headers of each block, with order, repetitions and case, but without white space around values.
 
-    The first line of a block is never a header, and a line without a colon is none; no block has no headers.
+    The first line of a block is never a header, and a line without a colon is not one either. No block means no
+    headers.
 
     Args:
         blocks: raw blocks; empty for none.

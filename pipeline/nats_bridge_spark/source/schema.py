@@ -10,7 +10,7 @@ from nats_bridge_spark.errors import SchemaError
 
 
 def read_schema(schema: StructType) -> pa.Schema:
-    """The schema of a read's record batches, exactly as Spark expects it.
+    """Return the schema of a read's record batches, exactly as Spark expects it.
 
     Args:
         schema: the columns in order, as Spark hands them on.
@@ -28,7 +28,7 @@ def _arrow_type(field: StructField) -> pa.DataType:
     if wanted is None:
         raise SchemaError(f"column {field.name}: messages have none; they have {', '.join(COLUMNS)}")
     found = field.dataType.simpleString()
-    is_subject = field.name == "subject"  # which may be had as bytes: what the server stores need not be UTF-8
+    is_subject = field.name == "subject"  # which can also be read as bytes, because stored subjects need not be UTF-8
     if is_subject and found == "binary":
         return pa.binary()
     if found != wanted:
@@ -40,7 +40,7 @@ def _arrow_type(field: StructField) -> pa.DataType:
 
 
 def _headers_type(headers: DataType) -> pa.DataType:
-    """As Spark maps it to Arrow: what may be null differs with the words of the user's schema."""
+    """Return the type that Spark maps to Arrow; the nullable parts depend on the text of the user's schema."""
     assert isinstance(headers, ArrayType)
     header = headers.elementType
     assert isinstance(header, StructType)

@@ -1,9 +1,9 @@
-"""Where a streaming read is in its streams, and the form in which Spark keeps that.
+"""The positions of a streaming read in its streams, and the form in which Spark stores them.
 
 With the option `stream` an offset is `{"created": …, "messages": …, "sequence": …}`; with `streams` it is `{"streams":
-{"ORDERS": {"created": …, …}, …}}`. What is reported for a query's progress has `lag` as well. `messages` are sequence
-and time (nanoseconds since 1970) of a message by which the stream is recognised if its creation time changes. Offsets
-of earlier versions have none. `startTime` is there until a message of that time or later is read.
+{"ORDERS": {"created": …, …}, …}}`. The reported progress of a query also has `lag`. `messages` are sequence and time
+(nanoseconds since 1970) of a message that identifies the stream if its creation time changes. Offsets of earlier
+versions have none. `startTime` is included until a message of that time or later is read.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from nats_bridge_spark.source.read_options import ReadOptions
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a read is in one stream.
+    """The position of a read in one stream.
 
     Attributes:
-        stream: by what it is recognised.
-        sequence: the last one that is done.
-        start_time: RFC 3339; messages that follow and were stored before are not read. None for no such time.
+        stream: the facts that identify the stream.
+        sequence: the last sequence that is done.
+        start_time: RFC 3339; later sequences that were stored before it are not read. None without one.
     """
 
     stream: KnownStream
@@ -33,7 +33,7 @@ class Position:
 
 
 def offset_of(positions: Mapping[str, Position], options: ReadOptions, lag: int | None = None) -> dict[str, Any]:
-    """The offset of these positions, by stream; with the lag in messages where that is known."""
+    """Return the offset of these positions by stream, with the lag in messages if known."""
     each = {
         name: {"created": at.stream.created, "messages": at.stream.messages, "sequence": at.sequence}
         | ({"startTime": at.start_time} if at.start_time else {})
@@ -44,10 +44,10 @@ def offset_of(positions: Mapping[str, Position], options: ReadOptions, lag: int 
 
 
 def positions_of(offset: Mapping[str, Any], options: ReadOptions) -> dict[str, Position]:
-    """The positions of an offset, by stream.
+    """Return the positions of an offset, by stream.
 
     Raises:
-        OptionError: it is that of a read with the other option.
+        OptionError: the offset belongs to a read with the other option.
     """
     if ("streams" in offset) is bool(options.stream):
         now, before = ("stream", "streams") if options.stream else ("streams", "stream")

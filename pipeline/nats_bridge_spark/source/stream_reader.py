@@ -1,4 +1,4 @@
-"""Streaming read: what Spark asks a reader for. Each batch is ranges of the streams, as in a batch read."""
+"""Implements the streaming read for Spark. Each batch consists of ranges of the streams, as in a batch read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 else:
     try:
         from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-    except ImportError:  # PySpark 4.1: a batch is all that there is, whatever the trigger
+    except ImportError:  # PySpark 4.1: a batch always contains everything available, for any trigger
 
         class SupportsTriggerAvailableNow:
             """Not known to this PySpark."""
@@ -43,11 +43,11 @@ _LONGEST_PAUSE: Final = 5.0
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what the streams hold, then what comes, batch after batch.
+    """Reads the streams' present messages, then new ones, batch after batch.
 
-    `stream_offsets` says what an offset is. A stream that appears under a name of the read is noticed by one batch, and
-    read by those that follow, from its beginning: so each batch has a position in each of its streams to begin at. On
-    the driver, one connection serves all questions until the query ends; tasks have their own.
+    `stream_offsets` defines an offset. One batch notices a new stream whose name matches, and the following ones read
+    it from its beginning, so each batch has a begin in each of its streams. On the driver, one connection serves all
+    requests until the query ends; tasks have their own.
 
     Args:
         options: what to read.
@@ -62,23 +62,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._options = options
         self._schema = schema
-        # The driver's: a loop of its own, the connection in it, and what closes both.
+        # The driver's event loop, its connection, and a function that closes both.
         self._opened: tuple[LoopThread, Connection, Callable[[], None]] | None = None
         self._upto: dict[str, int] | None = None  # the last sequences of a query that ends
         self._ends: dict[str, Position] = {}  # of the newest batch
-        self._began: float | None = None  # when the newest batch did: none is delayed for longer than the options say
+        # the start of the newest batch, because none is delayed for longer than the options allow
+        self._began: float | None = None
         self._too_few: dict[str, int] = {}  # the last sequences up to which too few messages waited
         self._found: list[FollowedStream] = []  # by the newest question after the end
-        self._passed: dict[tuple[str, str], tuple[int, int]] = {}  # by name and creation: between what is none to read
+        # by name and creation: two sequences between which there is nothing to read
+        self._passed: dict[tuple[str, str], tuple[int, int]] = {}
         self._left_out: set[str] = set()  # streams
-        self._asks_at = 0.0  # when a query for which nothing waits asks again
-        self._reported: tuple[Any, dict[str, Any]] | None = None  # for what, and what
+        self._asks_at = 0.0  # the time of the next request of an idle query
+        self._reported: tuple[Any, dict[str, Any]] | None = None  # the offset and the metrics reported for it
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None, "_found": [], "_reported": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins."""
+        """Return the offset at which a query without a checkpoint begins."""
 
         async def initial() -> dict[str, Position]:
             return {one.name: await one.beginning() for one in await self._streams()}
@@ -87,7 +89,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offset_of(self._run(initial()), self._options)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """How much a batch may hold, from the options; where there is a least and a most, `latestOffset` knows both."""
+        """Return the limit of a batch from the options.
+
+        With both a minimum and a maximum, `latestOffset` applies them.
+        """
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
         most, least = self._options.max_rows_per_trigger, self._options.min_rows_per_trigger
@@ -101,14 +106,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._upto = {one.name: one.state.last for one in self._run(self._streams())}
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        """How far the next batch goes: no further than where it begins while nothing waits that is to be read.
+        """Return the end of the next batch, which is its begin while no messages to read wait.
 
         Args:
-            start: where it begins; None from PySpark 4.1, which also does without limits.
-            limit: how many rows it may hold, or must.
+            start: the begin of the batch; None from PySpark 4.1, which has no limits either.
+            limit: the maximum or minimum number of rows.
 
         Raises:
-            DataLostError: a stream was recreated or deleted, or has removed what comes next.
+            DataLostError: a stream was recreated or deleted, or has removed the next messages.
         """
         with marking():
             begun = self._ends if start is None else positions_of(start, self._options)
@@ -119,15 +124,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offset_of(self._ends, self._options)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """How far the streams go, and how many messages the newest batch leaves, for the query's progress."""
+        """Return the ends of the streams, and the messages left by the newest batch."""
         with marking():
             return self._run(self._report())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The ranges of a batch.
+        """Return the ranges of a batch.
 
         Raises:
-            DataLostError: a stream was recreated, or has removed what comes next.
+            DataLostError: a stream was recreated, or has removed the next messages.
         """
         with marking():
             begun, ends = positions_of(start, self._options), positions_of(end, self._options)
@@ -135,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return list(self._run(self._ranges(begun, later))) if later else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A task's rows."""
+        """Yield a task's rows."""
         if isinstance(partition, SequenceRange):
             yield from read_range(self._options, self._schema, partition)
 
@@ -159,11 +164,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _connection(self) -> Connection:
-        assert self._opened is not None  # what runs, it runs
+        assert self._opened is not None  # the running work runs on it
         return self._opened[1]
 
     async def _streams(self, begun: Iterable[str] = ()) -> list[FollowedStream]:
-        """The read's streams as they are now.
+        """Return the read's streams as they are now.
 
         Args:
             begun: those that the read has a position in.
@@ -182,10 +187,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._found
 
     async def _next(self, begun: dict[str, Position], limit: ReadLimit | None) -> dict[str, Position]:
-        """Where the next batch ends in each stream.
+        """Return the end of the next batch in each stream.
 
-        While nothing waits, Spark asks a hundred times a second. Servers are asked at most twice, but a read of many
-        streams asks once in some seconds about each.
+        While nothing waits, Spark calls this a hundred times a second. Servers receive at most two requests a second,
+        but a read of many streams sends one for each in some seconds.
         """
         if self._upto is None:
             await asyncio.sleep(self._asks_at - time.monotonic())
@@ -223,13 +228,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends | {one.name: await one.beginning() for one in entering}
 
     async def _done(self, one: FollowedStream, position: Position) -> int:
-        """The sequence up to which nothing is left to read of a stream."""
+        """Return the sequence up to which nothing is left to read of a stream."""
         done = await one.done(position)
         low, high = self._passed.get((one.name, one.state.created), (0, 0))
         return max(high, done) if low <= done else done
 
     def _pass(self, one: FollowedStream, done: int, last: int) -> int:
-        """Remember that between two sequences there is nothing to read; the last of what is known so."""
+        """Record that there is nothing to read between two sequences. Return the last such sequence known."""
         key = one.name, one.state.created
         low, high = self._passed.get(key, (done, done))
         self._passed[key] = (low, max(last, high)) if low <= done <= high else (done, max(last, done))
@@ -242,7 +247,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lasts: dict[str, int],
         limit: ReadLimit | None,
     ) -> bool:
-        """Whether the batch has to wait for more messages, as Spark's source for Kafka decides.
+        """Return whether the batch has to wait for more messages, as Spark's source for Kafka decides.
 
         A query that ends never waits, nor does its first batch.
         """
@@ -292,7 +297,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 async def _limited(
     streams: Mapping[str, FollowedStream], done: Mapping[str, int], lasts: Mapping[str, int], rows: int
 ) -> dict[str, int]:
-    """The last sequences of a batch that goes no further than `lasts`, and holds at most so many rows."""
+    """Return the last sequences of a batch that ends at `lasts` at most, and has at most `rows` rows."""
     if sum(last - done[name] for name, last in lasts.items()) <= rows:
         return dict(lasts)
     shares = dict.fromkeys(streams, rows)

@@ -1,4 +1,4 @@
-"""What a stream holds, as its server reports it."""
+"""The state of a stream, as its server reports it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nats_bridge.errors import ApiError
 from nats_bridge_spark.errors import OptionError, PipelineError
 
 _LISTED = 10_000
-"""So many deleted sequences are asked for by name; where there are more, the server is asked where to cut."""
+"""Maximum number of deleted sequences to request as a list; if there are more, the server is asked where to cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +23,17 @@ class StreamState:
 
     Attributes:
         name: of the stream.
-        known: by what it is recognised.
+        known: the facts that identify the stream.
         bounds: its first and last message.
-        first: the first sequence that it holds, or will hold if it is empty.
+        first: the first sequence, or the next one if it is empty.
         last: the last sequence that it gave.
         last_time: when the last one was stored (RFC 3339).
-        messages: how many it holds.
-        size: bytes of all of them, with what the server adds.
+        messages: the number of messages.
+        size: bytes of all messages, with the server's additions.
         deleted: sequences between first and last that were removed, in order; None if there are too many to list.
-        limits: whether it keeps messages whatever consumers do (not a work queue, not for interest).
-        drops: whether what is missing at its front may have been dropped, by a limit for all of it or by a purge.
-            Without such a limit, newer messages of a subject take the place of older ones in a bucket all the time.
+        limits: whether it keeps messages independently of consumers (neither a work queue nor interest).
+        drops: whether messages missing at its front may have been dropped, by a limit for the whole stream or by a
+            purge. Without such a limit, as in a bucket, newer messages of a subject constantly replace older ones.
     """
 
     name: str
@@ -50,15 +50,18 @@ class StreamState:
 
     @property
     def created(self) -> str:
-        """When it was created, as the server reports it."""
+        """The creation time, in the server's format."""
         return self.known.created
 
     def is_another_than(self, known: KnownStream) -> bool:
-        """Whether it is not a stream that was known before."""
+        """Return whether it is not a stream that was known before."""
         return known.differs(self.created, self.bounds)
 
     def has_lost(self, sequence: int) -> bool:
-        """Whether messages from a sequence on may be lost: at the front, servers do not say how they went."""
+        """Return whether messages from a sequence on may be lost.
+
+        Servers do not report how messages at the front were removed.
+        """
         return self.drops and self.first > sequence
 
     @property
@@ -67,10 +70,10 @@ class StreamState:
         return self.size // self.messages + 1 if self.messages else 1
 
     def require_limits(self, done: str) -> None:
-        """Refuse a stream whose consumers decide what it keeps.
+        """Refuse a stream whose consumers decide which messages it keeps.
 
         Args:
-            done: what is done to streams, such as `read`.
+            done: the action for the error, such as `read`.
 
         Raises:
             OptionError: it is one.
@@ -83,18 +86,18 @@ class StreamState:
 
 
 async def states_of(connection: Connection, wanted: Sequence[str], left_out: set[str]) -> list[StreamState]:
-    """The states of the streams that a read is of, each once, in the order of their names.
+    """Return the states of the streams that a read is of, each once, in the order of their names.
 
-    Of those that a pattern matches, the ones whose consumers decide what they keep are left out, with a warning.
+    Streams that only match a pattern are left out with a warning if their consumers decide which messages they keep.
 
     Args:
         connection: a connection.
-        wanted: names and patterns, in which * stands for any characters.
-        left_out: the names of those that were left out before; others are added.
+        wanted: names and patterns, with * for any characters.
+        left_out: the names of streams that were already left out; others are added.
 
     Raises:
-        OptionError: the consumers of one that is named decide what it keeps.
-        PipelineError: one that is named is not there.
+        OptionError: the consumers of a named stream decide which messages it keeps.
+        PipelineError: a named stream does not exist.
         ApiError: the server refuses, or does not answer.
     """
     states = []
@@ -114,7 +117,7 @@ async def states_of(connection: Connection, wanted: Sequence[str], left_out: set
 
 
 async def _names_of(connection: Connection, wanted: Sequence[str]) -> list[str]:
-    """The names of the streams that a read is of, each once, in order; named ones also where they are not there."""
+    """Return the sorted names of a read's streams; named ones even if they do not exist."""
     patterns = [re.compile(".*".join(map(re.escape, one.split("*")))) for one in wanted if "*" in one]
     found = {one for one in wanted if "*" not in one}
     if patterns:
@@ -129,10 +132,10 @@ async def state_of(connection: Connection, stream: str, *, listing: bool = False
     Args:
         connection: a connection.
         stream: the stream's name.
-        listing: with the deleted sequences, where there are not too many.
+        listing: whether to include the deleted sequences, unless there are too many.
 
     Raises:
-        PipelineError: there is no such stream.
+        PipelineError: the stream does not exist.
         ApiError: the server refuses, or does not answer.
     """
     info = await stream_info(connection, stream)
@@ -145,7 +148,7 @@ async def stream_info(connection: Connection, stream: str, *, deleted: bool = Fa
     """`STREAM.INFO`, with the deleted sequences if wanted.
 
     Raises:
-        PipelineError: there is no such stream.
+        PipelineError: the stream does not exist.
         ApiError: the server refuses, or does not answer.
     """
     try:

@@ -1,8 +1,8 @@
 """Validates native stream configurations as a server of a chosen version does, with its error texts.
 
-``validate`` gives the configuration as the server sends it back or raises its refusal, ``examine`` adds
-warnings about what the server accepts although it does harm. Pure functions over JSON values; ``read_json`` reads them
-from a text as the server does.
+`validate` returns the configuration as the server sends it back, or raises its refusal. `examine` adds warnings about
+accepted settings that do harm. All are pure functions over JSON values; `read_json` reads them from a text like the
+server.
 """
 
 from nats_transforms.stream_config.defects import ConfigWarning

@@ -1,7 +1,7 @@
-"""Warns about accepted configurations that do harm, or not what their author meant.
+"""Warns about accepted configurations that do harm or do not have the intended effect.
 
-Each warning has an id that never changes and one sentence. They are about the configuration as the server
-stores it, so they hold for its answers as well.
+Each warning has an id that never changes and one sentence. They are about the configuration as the server stores it, so
+they apply to its answers as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nats_transforms.transform import Transform, compile_transform
 
 @dataclass(frozen=True, slots=True)
 class ConfigWarning:
-    """One thing to know about an accepted configuration: a stable id, where, and a sentence."""
+    """A remark on an accepted configuration: a stable id, the place, and a sentence."""
 
     id: str
     member: str
@@ -29,10 +29,10 @@ class ConfigWarning:
 def warnings_about(
     config: Mapping[str, Any], ignored: Sequence[str], *, emptied: bool, dialect: Dialect
 ) -> tuple[ConfigWarning, ...]:
-    """All warnings about an accepted configuration.
+    """Return all warnings about an accepted configuration.
 
-    ``ignored`` are the paths of members that the server did not take; ``emptied``: the request was an update
-    whose republish rule had no destination.
+    `ignored` are the paths of members that the server ignored; `emptied` means that the request was an update whose
+    republish rule had no destination.
     """
     found = [
         *_ignored_members(ignored),
@@ -116,7 +116,7 @@ def _sources(config: Mapping[str, Any], dialect: Dialect) -> Iterator[ConfigWarn
     mirror = config["mirror"]
     if mirror is not None:
         yield from _crashes_of(mirror, "mirror", dialect)
-        # One filter that is empty counts as none; among several it makes the consumer that copies impossible.
+        # A single empty filter counts as none; among several it makes the copying consumer impossible.
         if len(mirror.get("subject_transforms", ())) > 1:
             yield from _empty_filters(mirror, "mirror")
     for position, source in enumerate(config["sources"]):
@@ -135,7 +135,7 @@ def _sources(config: Mapping[str, Any], dialect: Dialect) -> Iterator[ConfigWarn
 
 
 def _empty_filters(source: Mapping[str, Any], where: str) -> Iterator[ConfigWarning]:
-    """Transforms without a source, which servers take from 2.11 on (seen on 2.11.17 to 2.15.1)."""
+    """Transforms without a source, which servers accept from 2.11 on (seen on 2.11.17 to 2.15.1)."""
     for position, transform in enumerate(source.get("subject_transforms", ())):
         if not transform["src"]:
             yield ConfigWarning(

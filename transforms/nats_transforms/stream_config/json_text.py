@@ -1,7 +1,8 @@
-"""JSON as the server's decoder reads it (Go's ``encoding/json``, seen on 2.9 to 2.15), which ``json.loads`` is not.
+"""Reads JSON like the server's decoder (Go's `encoding/json`, observed on 2.9 to 2.15), which differs from
+`json.loads`.
 
-A member may come twice, and a number keeps its spelling, because the server's errors quote it. A byte that is not UTF-8
-and a lone surrogate are U+FFFD each. ``NaN``, ``Infinity`` and a byte order mark are not JSON.
+A member may appear twice, and a number keeps its spelling, because the server's errors quote it. A byte that is not
+UTF-8 and a lone surrogate each become U+FFFD. `NaN`, `Infinity` and a byte order mark are not JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _LONGEST_INTEGER = 20
 
 
 class Members(dict[str, Any]):
-    """An object; of members with one name it holds the last, and ``pairs`` has all of them in order."""
+    """An object. It contains the last of several members with the same name; `pairs` has all of them in order."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -40,8 +41,8 @@ def read_json(raw: bytes) -> Any:
     """One JSON value.
 
     Returns:
-        The value as ``json.loads`` has it, with ``Members`` for objects, and with ``Number`` for numbers that have a
-        fraction, an exponent or more than 64 bits. A lone surrogate stands for U+FFFD, as ``as_text`` has it.
+        The value as `json.loads` has it, with `Members` for objects, and with `Number` for numbers that have a
+        fraction, an exponent or more than 64 bits. A lone surrogate stands for U+FFFD, as `as_text` has it.
 
     Raises:
         json.JSONDecodeError: not JSON. The server's text is another one.
@@ -64,25 +65,25 @@ def read_json(raw: bytes) -> Any:
 
 
 def members_of(value: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    """The members of an object in order, also those that come twice."""
+    """Yield the members of an object in order, also those that come twice."""
     return value.pairs if isinstance(value, Members) else value.items()
 
 
 def as_text(text: str) -> str:
-    """The text that the server reads: a lone surrogate becomes U+FFFD."""
+    """Return the text that the server reads: a lone surrogate becomes U+FFFD."""
     return _SURROGATE.sub("\ufffd", text)
 
 
 def folded(name: str) -> str:
-    """A member's name without its case.
+    """Return a member's name without its case.
 
-    It is that of Unicode: U+017F is an s, U+212A a k. A letter that stands for two, such as a ligature, stays.
+    It is Unicode case folding: U+017F is an s, U+212A a k. A letter that folds to two, such as a ligature, stays.
     """
     return "".join(small if len(small := letter.casefold()) == 1 else letter for letter in name)
 
 
 def quoted(text: str) -> str:
-    """A text as the server's errors quote it."""
+    """Return a text as the server's errors quote it."""
     return f'"{"".join(map(_quoted_letter, as_text(text)))}"'
 
 

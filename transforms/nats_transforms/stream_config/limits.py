@@ -1,7 +1,7 @@
 """Checks names, limits and durations, and fills in the server's defaults.
 
-Only what every kind of stream has. Limits of the account and of the server's configuration, and the number of
-servers that replicas would need, are not known here.
+Only checks for every kind of stream. Limits of the account and of the server's configuration, and the number of servers
+for replicas, are unknown here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_name(config: dict[str, Any], dialect: Dialect) -> None:
 
 
 def check_limits(config: dict[str, Any], dialect: Dialect) -> None:
-    """Fill in defaults in place, and refuse what does not go together."""
+    """Fill in defaults in place, and refuse combinations that do not work."""
     config["num_replicas"] = config["num_replicas"] or 1
     if config["num_replicas"] > _MOST_REPLICAS:
         raise invalid(f"maximum replicas is {_MOST_REPLICAS}")
@@ -51,7 +51,7 @@ def check_limits(config: dict[str, Any], dialect: Dialect) -> None:
 
 
 def check_discard(config: dict[str, Any]) -> None:
-    """What ``discard_new_per_subject`` needs."""
+    """Check the requirements of `discard_new_per_subject`."""
     if config["discard_new_per_subject"]:
         if config["discard"] != "new":
             raise invalid("discard new per subject requires discard new policy to be set")

@@ -1,6 +1,6 @@
 """Checks counters, delete markers, schedules and asynchronous persistence against the rest of a configuration.
 
-Servers before 2.11 (delete markers) and 2.12 (the others) do not know these members: then they are not in the request.
+Servers before 2.11 (delete markers) and 2.12 (the others) do not have these members, so they are not in the request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ _SECOND = 1_000_000_000
 
 
 def check_counters(config: dict[str, Any], dialect: Dialect) -> None:
-    """What ``allow_msg_counter`` excludes; that a delete marker turns message TTLs on comes after this check."""
+    """Check the settings that `allow_msg_counter` excludes.
+
+    Delete markers turn message TTLs on only after this check.
+    """
     if not config.get("allow_msg_counter"):
         return
     if config["discard"] == "new":
@@ -28,7 +31,7 @@ def check_counters(config: dict[str, Any], dialect: Dialect) -> None:
 
 
 def check_delete_markers(config: dict[str, Any], dialect: Dialect) -> None:
-    """Refuse a ``subject_delete_marker_ttl`` that is too short, and turn on what delete markers need, in place."""
+    """Check `subject_delete_marker_ttl`, and turn on the settings that it needs, in place."""
     marker_ttl: int = config.get("subject_delete_marker_ttl", 0)
     if not dialect.delete_markers_turn_on_what_they_need:
         _check_first_delete_markers(config, marker_ttl)
@@ -53,7 +56,7 @@ def _check_first_delete_markers(config: dict[str, Any], marker_ttl: int) -> None
 
 
 def check_schedules(config: dict[str, Any], dialect: Dialect) -> None:
-    """What ``allow_msg_schedules`` excludes; turns on what schedules need, in place."""
+    """Check the settings that `allow_msg_schedules` excludes, and turn on those that schedules need, in place."""
     if not config.get("allow_msg_schedules"):
         return
     if config["discard"] == "new" and dialect.schedules_exclude_counters_and_discard_new:
@@ -70,7 +73,7 @@ def _turn_on_rollups(config: dict[str, Any], what_needs_them: str) -> None:
 
 
 def check_persistence(config: dict[str, Any]) -> None:
-    """What ``persist_mode: async`` excludes."""
+    """Check the settings that `persist_mode: async` excludes."""
     if config.get("persist_mode") != "async":
         return
     if config["storage"] != "file":

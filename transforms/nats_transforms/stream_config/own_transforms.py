@@ -1,4 +1,4 @@
-"""The stream's own transforms: ``subject_transform`` at its ingress and ``republish``."""
+"""Checks the stream's own transforms: `subject_transform` at its ingress, and `republish`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_ingress(config: dict[str, Any], dialect: Dialect) -> None:
 
 
 def check_republish(config: dict[str, Any], dialect: Dialect) -> None:
-    """The republish rule; fills in an empty source, and both fields of an implicit rule, in place."""
+    """Check the republish rule. Fill in an empty source, and both fields of an implicit rule, in place."""
     rule = config["republish"]
     if rule is None:
         return

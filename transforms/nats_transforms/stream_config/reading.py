@@ -1,11 +1,10 @@
 """Decodes a request as the server's JSON decoder does: types, unknown members, error texts.
 
-Theory of operation: the decoder reads the document in order. A value of the wrong type or an unknown
-member is remembered (the first one is reported) and reading continues; a word outside its set and a malformed
-time end it at once and are reported instead. Keys match in any case, so that a member may come twice: the second
-one is read into the first, and ``null`` leaves numbers, texts and booleans as they are. Servers
-before 2.11 return only ``invalid JSON``; newer ones add Go's own text, whose paths are those of servers
-built with Go 1.24 or newer.
+Theory of operation. The decoder reads the document in order. It remembers the first value of a wrong type or unknown
+member, and continues. An unknown word and a malformed time end it at once and are reported instead. Keys match in any
+case, so a member may appear twice: the second is read into the first, and `null` leaves numbers, strings and booleans
+unchanged. Servers before 2.11 return only `invalid JSON`. Newer ones add Go's own text, whose paths are those of
+servers built with Go 1.24 or newer.
 """
 
 from __future__ import annotations
@@ -126,12 +125,12 @@ class _Reader:
 
 
 def read_request(config: object, dialect: Dialect, *, strict: bool | None = None) -> tuple[Request, list[str]]:
-    """Decode a request; gives all members with their values, and the paths of members that were ignored.
+    """Decode a request. Return all members with their values, and the paths of ignored members.
 
-    ``strict`` overrides the dialect's default (a server may be configured either way from 2.11 on).
+    `strict` overrides the dialect's default (from 2.11 on, a server may be configured either way).
 
     Raises:
-        StreamConfigError: 10025, the server's ``invalid JSON``.
+        StreamConfigError: 10025, the server's `invalid JSON`.
     """
     reader = _Reader(dialect, strict=dialect.strict_json if strict is None else strict)
     struct = stream_request()
@@ -145,7 +144,7 @@ def read_request(config: object, dialect: Dialect, *, strict: bool | None = None
 
 
 def _is_kept_by_null(type_: Type) -> bool:
-    # In Go these are values; the others are pointers, slices and maps, which null empties.
+    # In Go these are values. The others are pointers, slices and maps, which null empties.
     return isinstance(type_, Scalar) or (isinstance(type_, Struct) and not type_.optional)
 
 

@@ -1,4 +1,4 @@
-"""The server's refusals: one table from our name of a case to the HTTP code, error code and text."""
+"""The server's refusals: one table from the name of a case to the HTTP code, error code and text."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ REFUSALS: Mapping[str, tuple[int, int, str]] = MappingProxyType(
 
 
 def refusal(case: str, **values: str) -> StreamConfigError:
-    """The error of a case, with its text filled in."""
+    """Return the error of a case, with its text filled in."""
     http_code, err_code, text = REFUSALS[case]
     return StreamConfigError(http_code, err_code, text.format(**values))
 
 
 def invalid(reason: str) -> StreamConfigError:
-    """10052: the configuration as a whole is not valid, for ``reason``."""
+    """Return error 10052: the configuration as a whole is invalid, for this reason."""
     return refusal("invalid", reason=reason)
 
 
@@ -93,8 +93,8 @@ def not_updated(reason: str) -> StreamConfigError:
 
 
 def pedantic(reason: str, *, repeats: bool = False) -> StreamConfigError:
-    """10157: the request asked for pedantic mode, and the server would have changed something.
+    """Return error 10157: the request was pedantic, and the server would have changed something.
 
-    ``repeats``: the server's first words are there twice.
+    `repeats` means that the server's first words appear twice.
     """
     return refusal("pedantic", reason=f"pedantic mode: {reason}" if repeats else reason)

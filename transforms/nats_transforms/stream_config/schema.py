@@ -1,9 +1,9 @@
 """The members of a stream configuration, per dialect: their types, and which are omitted when empty.
 
-Theory of operation: the server reads JSON into nested records and writes those records back. The records are
-described here as data, with the dialect flag from which a member exists, in the order in which the server
-writes them. ``reading`` walks this table to decode a request, ``writing`` to render the answer. The names of
-the server's types are part of its error texts, so the table has them too.
+Theory of operation. The server reads JSON into nested records, and writes these records back. They are described here
+as data, in the order in which the server writes them, with the dialect flag of each member. `reading` uses this table
+to decode a request, and `writing` to render the answer. The table also has the names of the server's types, because
+they are part of its error texts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nats_transforms.dialect import Dialect
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A string, boolean or whole number; ``name`` is the server's type, ``low`` and ``high`` bound numbers."""
+    """A string, boolean or integer. `name` is the server's type; `low` and `high` bound numbers."""
 
     name: str
     zero: str | bool | int
@@ -29,13 +29,13 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A word out of a fixed set; the first is the zero value. ``any_case``: upper case is accepted too."""
+    """One of a fixed set of words; the first is the zero value. With `any_case`, upper case is accepted as well."""
 
     words: tuple[str, ...]
     any_case: bool = False
     empty_is_zero: bool = False
     own_error: str = ""
-    """The server's text for another word, where it is not the usual one."""
+    """The server's text for another word, if it differs from the usual one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class StringMap:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """An array; ``name`` is the server's type of the whole."""
+    """An array. `name` is the server's type of the whole."""
 
     item: Scalar | Struct
     name: str
@@ -60,9 +60,9 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Struct:
-    """An object with fixed members; ``optional``: it may be absent.
+    """An object with fixed members. It may be absent if `optional`.
 
-    Each equals itself alone: to hash all that is in one costs more than what ``fields_of`` keeps.
+    Instances are compared by identity, because hashing all members would cost more than the cache of `fields_of` saves.
     """
 
     name: str
@@ -75,7 +75,7 @@ Type = Scalar | Choice | Time | StringMap | ListOf | Struct
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One member: its name and type, whether it is left out when empty, and when it exists."""
+    """One member: its name and type, whether it is omitted when empty, and the flag for its existence."""
 
     name: str
     type: Type
@@ -216,25 +216,25 @@ _REQUEST = Struct("StreamConfigRequest", STREAM_FIELDS + REQUEST_ONLY, optional=
 
 
 def stream_request() -> Struct:
-    """The whole request: a stream configuration and what belongs to the request alone."""
+    """Return the schema of the whole request: a stream configuration and the members of the request alone."""
     return _REQUEST
 
 
 @lru_cache(maxsize=256)
 def fields_of(struct: Struct, dialect: Dialect) -> Mapping[str, Field]:
-    """The members of a struct that the dialect has, by the case-folded name (keys match in any case)."""
+    """Return the members of a struct that the dialect has, by the case-folded name (keys match in any case)."""
     return {field.name.casefold(): field for field in struct.fields if field.exists(dialect)}
 
 
 def zero_of(type_: Type, dialect: Dialect) -> Any:
-    """The value that a member has when the request does not mention it."""
+    """Return the value that a member has when the request does not mention it."""
     match type_:
         case Scalar():
             return type_.zero
         case Choice():
             return type_.words[0]
         case ListOf():
-            # Servers' comparisons distinguish no list from an empty one: no list is a tuple here, what was read is a
+            # Servers treat no list like an empty one. Here a missing list is a tuple, and a list from the request is a
             # list.
             return ()
         case StringMap():

@@ -26,7 +26,7 @@ Streams = Mapping[str, Mapping[str, Any]]
 
 @dataclass(slots=True)
 class Prefixes:
-    """What the sources contribute to the check of external prefixes."""
+    """The contribution of sources to the check of external prefixes."""
 
     subjects: list[str]
     deliver: list[str]
@@ -34,7 +34,7 @@ class Prefixes:
 
 
 def check_mirror(config: dict[str, Any], dialect: Dialect, streams: Streams, prefixes: Prefixes) -> None:
-    """Checks of ``mirror``; fills in ``mirror_direct`` as the source has it."""
+    """Check `mirror`. Fill in `mirror_direct` from the source."""
     mirror: dict[str, Any] | None = config["mirror"]
     if mirror is None:
         return
@@ -90,13 +90,13 @@ def _check_mirror_transforms(transforms: Sequence[dict[str, str]], dialect: Dial
 
 
 def check_sources(config: dict[str, Any], dialect: Dialect, streams: Streams, prefixes: Prefixes) -> None:
-    """Checks of ``sources``, one entry after the other."""
+    """Check `sources`, one entry after the other."""
     if config["sources"] and config.get("allow_msg_schedules"):
         raise refusal("source_with_schedules")
     seen: set[tuple[object, ...]] = set()
     consumers: set[tuple[object, ...]] = set()
     for source in config["sources"]:
-        # Servers without this check crash at such a request and never answer; this is their successors' answer.
+        # Servers without this check crash at such a request and never answer. This is the answer of their successors.
         if source is None:
             raise refusal("source_name")
         if dialect.source_names_are_checked:
@@ -156,7 +156,7 @@ def _check_filters_apart(
     overlaps: Callable[[str, str, Dialect], bool],
     dialect: Dialect,
 ) -> None:
-    """Whether the filter at a position overlaps none of the others."""
+    """Check that the filter at a position overlaps none of the others."""
     others = [each["src"] for at, each in enumerate(transforms) if at != position]
     if any(overlaps(transforms[position]["src"], other, dialect) for other in others):
         raise refusal(f"{kind}_overlap")
@@ -181,7 +181,7 @@ def _is_durable_consumer(source: dict[str, Any]) -> bool:
 
 
 def check_as_mapping(transform: Mapping[str, str], place: str, dialect: Dialect) -> None:
-    """Refuse a transform that the check of mappings refuses; ``place`` is ``ingress``, ``mirror`` or ``source``."""
+    """Refuse a transform that the check of mappings refuses. `place` is `ingress`, `mirror` or `source`."""
     source = transform["src"]
     if source and not is_valid_subject(source):
         raise refusal(f"{place}_transform_source", reason=f"invalid subject {source}")
@@ -192,7 +192,7 @@ def check_as_mapping(transform: Mapping[str, str], place: str, dialect: Dialect)
 
 
 def transform_error(transform: Mapping[str, str], dialect: Dialect) -> str:
-    """Why the server cannot build a transform; empty when it can."""
+    """Return the reason why the server cannot build a transform; empty if it can."""
     try:
         compile_transform(encoded(transform["src"]), encoded(transform["dest"]), dialect)
     except TransformError as error:
@@ -206,7 +206,7 @@ def _source_name(source: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def identity(source: Mapping[str, Any]) -> tuple[object, ...]:
-    """The identity of an entry of ``sources``, without its start."""
+    """Return the identity of an entry of `sources`, without its start."""
     consumer = source.get("consumer")
     transforms: Sequence[Mapping[str, str]] = source.get("subject_transforms", ())
     if transforms:

@@ -1,4 +1,4 @@
-"""Times in a configuration: RFC 3339 as the server reads it, and as it writes it back (Go's ``time``, 2.9 to 2.15)."""
+"""Reads and writes times in a configuration: RFC 3339 like the server (Go's `time`, 2.9 to 2.15)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DAY = 24 * 60
 
 
 class InvalidTimeError(ValueError):
-    """Not a time; the text is the server's."""
+    """The text is not a time; the message is the server's."""
 
 
 class UnwritableTimeError(InvalidTimeError):
@@ -35,9 +35,9 @@ class UnwritableTimeError(InvalidTimeError):
 
 
 def normal_time(text: str) -> str:
-    """The time as the server writes it back: nanoseconds without trailing zeros, ``Z`` for a zero offset.
+    """Return the time as the server writes it back: nanoseconds without trailing zeros, and `Z` for a zero offset.
 
-    As for the server, the hour may have one digit, a comma may stand for the point, and an offset may have 60 minutes.
+    Like the server, it accepts an hour of one digit, a comma for the point, and an offset with 60 minutes.
 
     Raises:
         InvalidTimeError: not RFC 3339, or a date that does not exist.
@@ -55,7 +55,7 @@ def normal_time(text: str) -> str:
             if numbers[name] > highest or (name == "month" and not numbers[name]):
                 raise _out_of_range(text, name)
     fraction = _FRACTION.match(text, at)
-    assert fraction is not None  # it matches nothing, too
+    assert fraction is not None  # it also matches the empty string
     zone = _ZONE.match(text, fraction.end())
     if zone is None:
         raise _unreadable(text, fraction.end(), "Z07:00")
@@ -85,7 +85,7 @@ def _out_of_range(text: str, what: str) -> InvalidTimeError:
 
 
 def _quoted(text: str) -> str:
-    """As Go's ``time`` quotes: byte by byte what is not ASCII."""
+    """Quote like Go's `time`, which escapes other bytes than ASCII one by one."""
     shown = re.sub(r'(["\\])', r"\\\1", text)
     return '"' + _NO_ASCII.sub(lambda found: "".join(map("\\x{:02x}".format, found[0].encode())), shown) + '"'
 
@@ -93,6 +93,6 @@ def _quoted(text: str) -> str:
 def _days(year: int, month: int) -> int:
     if month == 12:
         return 31
-    # Year 0 has the calendar of every leap century; the library's dates begin at 1.
+    # Year 0 has the calendar of every leap century, but the library's dates begin at 1.
     first = datetime.date(year or 400, month, 1)
     return (first.replace(month=month + 1) - first).days

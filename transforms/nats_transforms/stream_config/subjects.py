@@ -10,7 +10,7 @@ from nats_transforms.stream_config.texts import collide, is_subset, is_valid_sub
 
 
 def check_subjects(config: dict[str, Any], dialect: Dialect) -> None:
-    """Fill in the stream's name where there is neither subject nor source, and check each subject."""
+    """Fill in the stream's name if it has neither subject nor source, and check each subject."""
     subjects: list[str] = config["subjects"]
     if not subjects:
         if config["mirror"] is None and not config["sources"]:

@@ -9,31 +9,31 @@ _NOT_IN_NAMES = frozenset(" \t\r\n\f.*>")
 
 
 def encoded(text: str) -> bytes:
-    """The bytes of a subject; what is no Unicode text is kept as it came."""
+    """Return the bytes of a subject. Surrogates are kept as they came."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def is_valid_subject(text: str) -> bool:
-    """Whether a stream may have this subject."""
+    """Return whether a stream may have this subject."""
     return subject.is_valid_filter(encoded(text))
 
 
 def is_publish_subject(text: str) -> bool:
-    """Whether a client may publish on this subject."""
+    """Return whether a client may publish on this subject."""
     return subject.is_valid_publish(encoded(text))
 
 
 def collide(one: str, other: str, dialect: Dialect) -> bool:
-    """Whether some subject may be covered by both, as the server decides it."""
+    """Return whether some subject may be covered by both, as the server decides it."""
     return subject.collide(encoded(one), encoded(other), by_first_byte=dialect.first_byte_is_wildcard)
 
 
 def is_subset(one: str, other: str, dialect: Dialect) -> bool:
-    """Whether ``other`` covers all of ``one``, as the server decides it."""
+    """Return whether `other` covers all of `one`, by the server's rules."""
     return subject.is_subset(encoded(one), encoded(other), by_first_byte=dialect.first_byte_is_wildcard)
 
 
 def is_valid_name(name: str, dialect: Dialect) -> bool:
-    """Whether a stream may have this name."""
+    """Return whether a stream may have this name."""
     forbidden = _NOT_IN_NAMES | set("\\/") if dialect.asset_names_refuse_slashes else _NOT_IN_NAMES
     return bool(name) and forbidden.isdisjoint(name)

@@ -1,4 +1,4 @@
-"""Checks an update: what it may not change, and the errors that show only while the server applies it."""
+"""Checks an update: the members that must not change, and the errors that only appear when the server applies it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_changes(config: dict[str, Any], previous: dict[str, Any], dialect: Dia
 
 
 def seal(config: dict[str, Any]) -> None:
-    """What ``sealed`` makes of the other members, in place."""
+    """Apply the effect of `sealed` to the other members, in place."""
     if config["sealed"]:
         config.update(max_age=0, discard="new", deny_delete=True, deny_purge=True, allow_rollup_hdrs=False)
 
@@ -78,7 +78,7 @@ def carry_out(config: dict[str, Any], previous: dict[str, Any], dialect: Dialect
                 raise not_updated(f"unable to get subject transform for source: {reason}")
     rule = config["republish"]
     if rule is not None and not rule["dest"]:
-        # Native defect: an update gives an empty rule a destination of its own, the message's own subject.
+        # Native defect: an update gives a rule without destination the destination `>`, the message's own subject.
         rule["dest"] = ">"
         reason = transform_error(rule, dialect)
         if reason:

@@ -93,14 +93,14 @@ def examine(
 ) -> Accepted:
     """Decide a native stream configuration as a server of the dialect does at create, or at update.
 
-    ``config`` is the JSON object of the request (values as ``read_json`` or ``json.loads`` gives them; anything else
-    than an object is refused as the server would). ``previous`` makes it an update of the stream that has this
-    configuration. ``sources`` are the other streams that the server sees in the account; a name that is not
-    there counts as a stream that does not exist. ``strict`` overrides whether unknown members are refused.
+    `config` is the JSON object of the request (with values from `read_json` or `json.loads`; other values than objects
+    are refused like by the server). `previous` makes it an update of the stream with that configuration. `sources` are
+    the other streams that the server sees in the account; any other name counts as a stream that does not exist.
+    `strict` overrides whether unknown members are refused.
 
-    What only a running server knows is not decided: limits of the account and the server, whether there are
-    enough servers for ``num_replicas``, whether the stream exists already, whether an update's ``consumer_limits``
-    are below what its consumers have.
+    Conditions that only a running server knows are not checked: limits of the account and the server, enough servers
+    for `num_replicas`, an existing stream of that name, and `consumer_limits` of an update below those of its
+    consumers.
 
     Raises:
         StreamConfigError: the server's refusal, with its HTTP code, error code and description.
@@ -189,18 +189,18 @@ def _check_other_streams(request: Request, streams: Streams, dialect: Dialect) -
 
 
 def _update(request: Request, previous: Mapping[str, object], dialect: Dialect, streams: dict[str, Request]) -> bool:
-    """Check an update; return whether its republish rule had no destination and got one."""
+    """Check an update. Return whether its republish rule had no destination and got one."""
     before, _ = read_request(previous, dialect, strict=False)
     streams[before["name"]] = before
     with suppress(StreamConfigError):
-        # Only for the defaults it fills in: a server may hold what it would refuse today.
+        # Only for the defaults that it fills in: a server may have a stream that it would refuse today.
         _check(before, dialect, {})
     # ... and then the result of an update: no stream is created sealed.
     seal(before)
     _check(request, dialect, streams)
     if request["name"] != before["name"]:
         raise refusal("name_mismatch")
-    # Servers check twice: the request, and what has become of it (2.9 to 2.15).
+    # Servers check twice: the request, and the result of the update (2.9 to 2.15).
     _check(request, dialect, streams)
     check_changes(request, before, dialect)
     _check_other_streams(request, streams, dialect)

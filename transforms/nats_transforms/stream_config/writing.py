@@ -9,9 +9,9 @@ from nats_transforms.stream_config.schema import STREAM_FIELDS, Field, ListOf, S
 
 
 def write_config(request: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
-    """The normalised configuration, in the server's order of members.
+    """Return the normalised configuration, in the server's order of members.
 
-    The ``_nats.*`` metadata that servers from 2.11 on add about themselves is not part of it.
+    It does not contain the `_nats.*` metadata that servers from 2.11 on add about themselves.
     """
     fields = [field for field in STREAM_FIELDS if field.exists(dialect)]
     return _written_fields(request, fields, dialect)

@@ -1,10 +1,10 @@
 """Changes the configuration while the rules run: check first, then apply, or roll back.
 
-Theory of operation. `prepare` opens what the new configuration needs and has every new or changed rule checked, as a
-start would, loops included; whatever is in the way, nothing has changed by then but connections that are closed again.
-`apply` stops what is removed, then starts what is new, since a rule may take over from a removed one. Rules that did
-not change are not touched, except that they learn which configuration they belong to. When a start fails all the same,
-what is new is stopped and what was there is started again: positions are on the servers, so it resumes where it was.
+Theory of operation. `prepare` opens the connections that the new configuration needs. Then it checks every new or
+changed rule, including its loops, as a start would. If a check fails, only these new connections have to be closed.
+`apply` first stops removed rules and then starts new ones, because a new rule may take over from a removed one.
+Unchanged rules keep running and only receive the new configuration. If a start fails after all, the new rules are
+stopped and the old ones restarted. They resume where they were, because their positions are stored on the servers.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Changeover:
     """One change of the configuration.
 
     Args:
-        old: what the rules run on.
+        old: the assembly that the rules run on.
         settings: the new configuration.
         plan: the difference.
         supervisors: the supervisors in the order of the old rules.
-        make_supervisor: makes a supervisor for a rule that is new.
+        make_supervisor: returns a supervisor for a new rule.
         opened: called with every connection as soon as it is open.
 
     Attributes:
         supervisors: all supervisors whose rule is running, at every moment.
-        assembly: what the rules run on; the new one when all is done.
+        assembly: the assembly that the rules run on; the new one after `apply`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Changeover:
         self._new_connections: dict[str, Connection] = {}
 
     async def prepare(self) -> None:
-        """Check whether the new configuration can run; change nothing yet.
+        """Check whether the new configuration can run, without changing anything.
 
         Raises:
             BridgeError: it cannot run.
@@ -133,7 +133,7 @@ class Changeover:
             supervisor.take(rule, self._new)
 
     async def _undo(self) -> None:
-        """Roll back: stop new rules that were started, and restart the old ones; a rule that does not start fails."""
+        """Stop the new rules that were started, and restart the old ones. An old rule that does not start fails."""
         plan = self._plan
         await asyncio.gather(
             *(
@@ -152,11 +152,11 @@ class Changeover:
         await close_connections(self._new_connections.values())
 
     async def _check(self, rule: Rule) -> None:
-        """Raise what a start would refuse. A changed rule must keep its stream; a new one may wait for it.
+        """Raise the error that a start would raise. A changed rule must keep its stream; a new one may wait for it.
 
         Raises:
             ConnectionLostError: a server of the rule is down, so it cannot be checked, and is not stopped.
-            BridgeError: what is against the rule.
+            BridgeError: the rule cannot run.
         """
         for name in rule.connections:
             if not self._new.connections[name].client.is_connected:

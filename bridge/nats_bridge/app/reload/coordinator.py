@@ -28,8 +28,8 @@ class ReloadFacts:
     Attributes:
         result: `applied`, `unchanged` (nothing differs), or `refused`: the previous configuration stays in force.
         at: when it was decided.
-        asked_by: what made it happen, such as `SIGHUP`.
-        reason: why it was refused; empty otherwise.
+        asked_by: the trigger, such as `SIGHUP`.
+        reason: the reason for a refusal; empty otherwise.
         changed: names of the rules that were changed, added or removed.
         retriable: whether the same file may be taken later.
     """
@@ -57,16 +57,16 @@ class Reloader:
 
     Args:
         path: the configuration file; None if there is none, and every reload is refused.
-        file_hash: of the content that is in force.
-        take: makes the sidecar run a configuration, or raises a `BridgeError` and changes nothing; returns the names of
-            the rules that were changed, added or removed, None if nothing differed.
+        file_hash: the hash of the content in force.
+        take: applies a configuration, or raises a `BridgeError` and changes nothing. It returns the names of the rules
+            that were changed, added or removed, or None if nothing differed.
         watches: whether a changed file is reloaded automatically at this moment.
 
     Attributes:
-        file_hash: of the content that is in force; None if unknown.
+        file_hash: the hash of the content in force; None if unknown.
         loaded_at: when that was read.
         last: how the last reload went.
-        results: how many ended in which way.
+        results: the number of reloads, by result.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Reloader:
             self._tasks.append(asyncio.create_task(self._watch(self._path)))
 
     async def close(self) -> None:
-        """Start no more reloads; leave a running one as it is."""
+        """Start no more reloads, but let a running one finish."""
         self._closed = True
         await end_tasks(*self._tasks)
         for waiting in self._waiting:
@@ -116,7 +116,7 @@ class Reloader:
     async def _work(self) -> None:
         while True:
             asked_by = await self._asked.get()
-            while not self._asked.empty():  # what is read now holds for all of them
+            while not self._asked.empty():  # the content that is read now serves all requests so far
                 asked_by = self._asked.get_nowait()
             waiting, self._waiting = self._waiting, []
             try:

@@ -11,7 +11,7 @@ from nats_bridge.client.waiting import EVERY_SECOND
 
 
 def content_hash(path: Path) -> str | None:
-    """The SHA-256 of a file's content, links followed; None while it cannot be read."""
+    """Return the SHA-256 of a file's content, following links; None while it cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
@@ -19,7 +19,7 @@ def content_hash(path: Path) -> str | None:
 
 
 async def changes_of(path: Path) -> AsyncIterator[str]:
-    """Yield the hash of the file's content each time that two reads in a row agree; endlessly.
+    """Yield the hash of the file's content whenever two reads in a row agree. Never ends.
 
     Kubernetes replaces the link `..data` on the file's path, editors write it bit by bit: content that two reads agree
     on is complete.

@@ -10,7 +10,7 @@ from nats_bridge.kinds.copying.model import CopyingRule, MirrorRule
 from nats_bridge.settings import Rule, Settings, Source
 
 _TAKEN_AT_ONCE: Final = frozenset({"connections", "dialect", "log", "reload", "rules", "tests"})
-"""Sections that may change while the sidecar runs; whatever else is in the configuration may not."""
+"""Sections that may change while the sidecar runs. All others require a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class ReloadPlan:
         added: names of rules that are new, or of another kind than before.
         removed: names of rules that were removed, or are of another kind than before.
         opened: names of connections that are new, or have other settings than before.
-        copied_again: changed rules with a source that selects or stores in another way: the target has no copies of
-            such a source, so it is copied from its configured start, as native sources are. Name of rule and source.
+        copied_again: changed rules with a source whose filter or transforms differ, as pairs of rule and source. The
+            target has no copies of such a source, so copying begins at its configured start, as native sources do.
         restart: sections that differ and are read at the start only.
         logging: whether the log's section differs.
     """
@@ -48,7 +48,7 @@ class ReloadPlan:
 
 
 def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
-    """Compute what changes one configuration into another."""
+    """Compute the changes from one configuration to another."""
     opened = _opened(old, new)
     before = {rule.name: rule for rule in old.rules}
     after = {rule.name: rule for rule in new.rules}
@@ -88,11 +88,11 @@ def _opened(old: Settings, new: Settings) -> set[str]:
 
 
 def _same_connection(old: Settings, new: Settings, name: str) -> bool:
-    """Whether both settings reach the same servers in the same way; the contents of secret files may differ."""
+    """Return whether both settings reach the same servers in the same way. The contents of secret files may differ."""
     before, after = old.connections.get(name), new.connections.get(name)
     if before is None or after is None:
         return before is after
-    # An explicit value wins over a context's, also where it is the default.
+    # An explicit value takes precedence over a context's, even if it equals the default.
     return before == after and before.model_fields_set == after.model_fields_set
 
 
@@ -111,7 +111,7 @@ def _restart(old: Settings, new: Settings) -> tuple[str, ...]:
 def _copied_again(old: Rule, new: Rule) -> list[str]:
     """Return the sources that the records in the target do not cover.
 
-    Kept sequences need no records; where messages are acknowledged, the source knows what is done.
+    Kept sequences need no records. With `acknowledge`, the position is stored in the source.
     """
     if not isinstance(old, CopyingRule) or not isinstance(new, CopyingRule):
         return []
@@ -122,5 +122,5 @@ def _copied_again(old: Rule, new: Rule) -> list[str]:
 
 
 def _identity(entry: Source) -> tuple[object, ...]:
-    """The key by which source records distinguish entries."""
+    """Return the key that distinguishes this entry's source records from those of other entries."""
     return entry.name, entry.filter_subject, entry.subject_transforms, entry.external

@@ -21,7 +21,7 @@ from nats_bridge.settings.problems import did_you_mean
 from nats_transforms.dialect import Dialect
 
 _FILE = re.compile(r"-|.*[./\\].*", re.DOTALL)
-"""Matches the values of `--from` that are files. The name of a stream holds no dot or slash."""
+"""Matches the values of `--from` that are files. Names of streams contain neither dots nor slashes."""
 _MARKS = {"native": ("ok  ", "green"), "rule": ("rule", "cyan"), "neither": ("no  ", "red")}
 
 
@@ -92,7 +92,7 @@ def init_command(wanted: tuple[str, ...], server: str, version: Dialect | None) 
 
 
 async def _look(connection: dict[str, Any]) -> Surroundings:
-    """The server of a connection, and its streams."""
+    """Return the server of a connection, and its streams."""
     settings = Settings.model_validate({"connections": {"default": connection}})
     async with connected(settings, {"default"}) as connections:
         here = connections["default"]

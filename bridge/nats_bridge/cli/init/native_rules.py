@@ -1,4 +1,4 @@
-"""Finds what a server leaves undone of a native stream configuration, and the rules that do it. Pure.
+"""Finds the parts of a native stream configuration that a server does not provide, and the rules that do. Pure.
 
 The configuration is taken apart into its features: republish, the ingress transform, each source, the mirror. The
 engine decides of each alone whether a server of a version does it, refuses it, or leaves something out silently.
@@ -27,16 +27,16 @@ from nats_transforms.stream_config import examine
 from nats_transforms.transform import compile_transform
 
 _MEMBERS: Final = ("republish", "subject_transform", "sources", "mirror")
-"""Of a configuration; rules have kinds of the same names."""
+"""The members of a configuration that rules can provide; their kinds have the same names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The server next to which rules would run.
+    """The server that rules would run next to.
 
     Attributes:
         version: the server's version, such as `2.9.10`.
-        streams: the configurations of the streams that it has, by name; None if it is not asked.
+        streams: the configurations of its streams, by name; None if the server was not asked.
     """
 
     version: str
@@ -48,11 +48,11 @@ class NativeFeature:
     """A feature of a configuration, and who provides it.
 
     Attributes:
-        place: where it stands, such as `sources[0], from ORDERS`.
+        place: the position in the configuration, such as `sources[0], from ORDERS`.
         member: the member of the configuration.
-        value: that member's value with this feature alone; of `sources` a list with one entry.
-        undone: why the server does not provide it; empty if it does.
-        obstacle: why no rule can; empty if one can.
+        value: the value of that member with this feature alone; for `sources` a list with one entry.
+        undone: the reason why the server does not provide it; empty if it does.
+        obstacle: the reason why no rule can provide it; empty if one can.
     """
 
     place: str
@@ -63,7 +63,7 @@ class NativeFeature:
 
     @property
     def answer(self) -> str:
-        """`native`, `rule`, or `neither`."""
+        """The provider of the feature: `native`, `rule` or `neither`."""
         if not self.undone:
             return "native"
         return "neither" if self.obstacle else "rule"
@@ -71,11 +71,11 @@ class NativeFeature:
 
 @dataclass(frozen=True, slots=True)
 class NativeRule:
-    """A rule that does what a server leaves undone.
+    """A rule that provides what a server does not.
 
     Attributes:
-        data: the rule as a configuration holds it.
-        why: what the server leaves undone, and what the rule needs of the stream; a sentence each.
+        data: the rule in a configuration's form.
+        why: sentences on what the server does not provide, and on what the rule requires of the stream.
     """
 
     data: dict[str, Any]
@@ -120,7 +120,7 @@ def native_rules(given: Any, server: Surroundings) -> tuple[str, list[NativeFeat
 
 
 def _parts(wanted: Json) -> Iterator[tuple[str, str, Any]]:
-    """The features: where each stands, its member, and the member with it alone."""
+    """Yield the features: the place of each, its member, and the member with this feature alone."""
     for member in ("republish", "subject_transform"):
         value = wanted.get(member) or {}
         if value.get("dest"):
@@ -132,7 +132,7 @@ def _parts(wanted: Json) -> Iterator[tuple[str, str, Any]]:
 
 
 def _undone(wanted: Json, member: str, value: Any, place: str, server: Surroundings) -> str:
-    """Why the server does not provide a feature; empty if it does."""
+    """Return the reason why the server does not provide a feature; empty if it does."""
     stream, version, known = str(wanted["name"]), server_dialect(server.version), server.streams
     others = None if known is None else {name: config for name, config in known.items() if name != stream}
     said = f"server {server.version}"
@@ -159,10 +159,10 @@ def _undone(wanted: Json, member: str, value: Any, place: str, server: Surroundi
 
 
 def _alone(wanted: Json, member: str, value: Any) -> Json:
-    """A configuration with this feature and no other."""
+    """Return a configuration with only this feature."""
     alone: Json = {"name": wanted["name"]}
     if member in ("republish", "subject_transform"):
-        # What a stream takes in decides whether they fit.
+        # The stream's subjects decide whether this feature fits.
         alone["subjects"] = wanted.get("subjects") or []
         if mirror := wanted.get("mirror"):
             alone["mirror"] = {"name": mirror["name"]}
@@ -172,13 +172,13 @@ def _alone(wanted: Json, member: str, value: Any) -> Json:
 
 
 def _identity(entry: Json) -> tuple[object, ...]:
-    """The parts of an entry of sources that make it another one than the next for a server."""
+    """Return the parts of an entry of sources that make it another one than the next for a server."""
     transforms = [(each.get("src"), each.get("dest")) for each in entry.get("subject_transforms") or ()]
     return entry["name"], entry.get("filter_subject") or "", transforms, (entry.get("external") or {}).get("api")
 
 
 def _obstacle(wanted: Json, member: str, value: Any) -> str:
-    """Why no rule can provide a feature; empty if one can."""
+    """Return the reason why no rule can provide a feature; empty if one can."""
     if member == "subject_transform":
         source = value.get("src") or ">"
         if source not in (wanted.get("subjects") or ()):
@@ -198,14 +198,14 @@ def _obstacle(wanted: Json, member: str, value: Any) -> str:
 
 
 def _entries(member: str, value: Any) -> list[Json]:
-    """The entries of sources, or the mirror."""
+    """Return the entries of sources, or the mirror."""
     if member == "mirror":
         return [value]
     return list(value) if member == "sources" else []
 
 
 def _rule(wanted: Json, member: str, value: Any) -> dict[str, Any]:
-    """The rule for a member: native objects without what is empty."""
+    """Return the rule for a member: the native objects without their empty members."""
     ending = {"republish": "-republish", "subject_transform": "-ingress"}.get(member, f"-{member}")
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", str(wanted["name"]))[: MAX_NAME_LENGTH - len(ending)] + ending
     rule = {"name": name, "kind": member, "stream": wanted["name"], member: _filled(value)}
@@ -221,7 +221,7 @@ def _filled(value: Any) -> Any:
 
 
 def _needs(stream: str, member: str, value: Any) -> Iterator[str]:
-    """The changes of the stream that a rule needs, unless they are made: sentences."""
+    """Yield the changes of the stream that a rule needs, unless they are made: sentences."""
     if member == "subject_transform":
         source = value.get("src") or ">"
         stored = compile_transform(source.encode(), value["dest"].encode(), NEWEST).covering.decode()

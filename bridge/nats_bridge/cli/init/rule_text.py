@@ -18,12 +18,12 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 def configuration_text(connection: Mapping[str, Any], rules: Sequence[NativeRule], about: Sequence[str] = ()) -> str:
-    """The text of a configuration file.
+    """Return the text of a configuration file.
 
     Args:
-        connection: the one connection, as a configuration holds it.
+        connection: the members of the one connection.
         rules: at least one.
-        about: what to say at its head, a line each.
+        about: comment lines for the head of the file.
     """
     lines = [*(line for text in about for line in _comment(text)), "connections:", f"  default: {_flow(connection)}"]
     lines.append("rules:")
@@ -51,7 +51,7 @@ def _flow(value: Any) -> str:
         case str() if _PLAIN.fullmatch(value) and value.lower() not in ("true", "false", "null"):
             return value
         case _:
-            # What JSON writes, YAML reads, save for characters that it does not take as they are.
+            # YAML accepts all JSON, except for some characters that must be escaped.
             return "".join(map(_escaped, json.dumps(value, ensure_ascii=False)))
 
 

@@ -14,11 +14,11 @@ from nats_bridge.errors import ConfigError, ServerUnreachableError
 DEFAULT_URL: Final = "http://127.0.0.1:8322"
 
 _PATIENCE = 5.0  # seconds for an answer
-_LARGEST = 64 << 20  # bytes; a state that is larger is none
+_LARGEST = 64 << 20  # bytes; a larger document is not a state
 
 
 def status_url(url: str) -> str:
-    """The address of the state, from that of the listener.
+    """Return the URL of the state for the address of a listener.
 
     Raises:
         ConfigError: it is not an address for HTTP.
@@ -36,7 +36,7 @@ def status_url(url: str) -> str:
 
 
 def url_of_listener(address: tuple[str, int] | None) -> str:
-    """Where a configuration's own listener is reached from the same machine.
+    """Return the URL that reaches a configuration's listener from the same machine.
 
     Raises:
         ConfigError: it is turned off.
@@ -49,14 +49,14 @@ def url_of_listener(address: tuple[str, int] | None) -> str:
 
 
 def ask_for_status(url: str, *, history: bool) -> dict[str, Any]:
-    """The state that `GET /status` returns.
+    """Return the state that `GET /status` returns.
 
     Args:
         url: from `status_url`.
         history: whether the rules' recent history belongs to it.
 
     Raises:
-        ServerUnreachableError: no answer, or none of a sidecar.
+        ServerUnreachableError: no answer, or not the answer of a sidecar.
     """
     try:
         _, content = _get(url if history else f"{url}?history=no", good=(200,))
@@ -69,20 +69,22 @@ def ask_for_status(url: str, *, history: bool) -> dict[str, Any]:
 
 
 def ask_whether_alive(url: str) -> tuple[bool, str]:
-    """Whether the process is alive, as `GET /livez` reports it, and its lines; servers have no part in that.
+    """Return whether the process is alive according to `GET /livez`, and the lines of its answer.
+
+    Servers do not affect it.
 
     Args:
         url: from `status_url`.
 
     Raises:
-        ServerUnreachableError: no answer, or none of a sidecar.
+        ServerUnreachableError: no answer, or not the answer of a sidecar.
     """
     status, content = _get(f"{url.removesuffix('/status')}/livez?verbose", good=(200, 503))
     return status == 200, content.decode(errors="replace")
 
 
 def _get(url: str, good: tuple[int, ...]) -> tuple[int, bytes]:
-    # Proxies of the environment are for the way outside, and know nothing of what listens on this machine.
+    # Proxies in the environment are for external addresses, not for a listener on this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     shown = url.partition("?")[0]
     try:

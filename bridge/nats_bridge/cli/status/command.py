@@ -22,7 +22,7 @@ from nats_bridge.cli.status.asking import (
 from nats_bridge.cli.status.table import status_lines
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ServerUnreachableError
 
-_PLAIN_WIDTH = 160  # columns where there is no terminal
+_PLAIN_WIDTH = 160  # columns if the output is not a terminal
 _BETWEEN = 1.0  # seconds from one look of --watch to the next
 
 
@@ -60,7 +60,7 @@ def status_command(url: str | None, config: Path | None, as_json: bool, live: bo
         click.echo(reported.rstrip())
         return EXIT_GOOD if lives else EXIT_NO
     if watch:
-        with contextlib.suppress(KeyboardInterrupt):  # that is how it is ended
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the way to end it
             _show_again_and_again(address)
         return EXIT_GOOD
     document = ask_for_status(address, history=as_json)
@@ -106,7 +106,7 @@ def _show_again_and_again(address: str) -> None:
 
 
 def _frame(document: dict[str, Any] | None, silent: str, width: int, height: int) -> list[str]:
-    """The lines that fit on the screen."""
+    """Return the lines that fit on the screen."""
     head = [click.style(silent[:width], fg="red")] if silent else []
     foot = [click.style("Ctrl-C ends"[:width], dim=True)]
     if document is None:

@@ -21,7 +21,7 @@ _LEAST_NAME = 12  # characters
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column; those with the least weight are left out first where the screen is narrow."""
+    """A column of the table. On a narrow screen the columns with the least weight are left out."""
 
     title: str
     text: Callable[[Mapping[str, Any]], str]
@@ -44,7 +44,10 @@ def _leader(rule: Mapping[str, Any]) -> str:
 
 
 def _behind(rule: Mapping[str, Any]) -> str:
-    """The lag; for a stalled rule including what it has in flight; for a rule that watches copies, what these lack."""
+    """Return the lag.
+
+    For a stalled rule it includes messages in flight; for a `watch` rule it is the missing copies.
+    """
     if "copies" in rule:
         return count(sum(copy["missing"] or 0 for copy in rule["copies"]))
     messages, seconds = _measure(rule, "lag_messages"), _measure(rule, "lag_seconds")
@@ -77,21 +80,21 @@ _COLUMNS: Final = (
 
 
 _SOMETIMES: Final = {"LEADER": "leader"}
-"""Columns that are there only where a rule has this."""
+"""Columns that are shown only if a rule has this member."""
 
 
 def status_lines(document: Mapping[str, Any], width: int) -> list[str]:
-    """The whole state.
+    """Return the whole state.
 
     Args:
-        document: what `GET /status` says.
+        document: the answer to `GET /status`.
         width: columns of the screen; no line is longer.
     """
     return [*_heading_lines(document, width), "", *_rule_lines(document, width)]
 
 
 def _heading_lines(document: Mapping[str, Any], width: int) -> list[str]:
-    """The sidecar itself, its connections and its configuration."""
+    """Return the sidecar itself, its connections and its configuration."""
     state, colour = ("ready", "green") if document["ready"] else ("not ready", "red")
     if document.get("draining"):
         state, colour = "draining", "yellow"
@@ -120,7 +123,7 @@ def _heading_lines(document: Mapping[str, Any], width: int) -> list[str]:
 
 
 def _server(link: Mapping[str, Any]) -> str:
-    """The server of a connection, or those that it has not reached."""
+    """Return the server of a connection, or those that it has not reached."""
     configured = ", ".join(link["servers"])
     if not link["connected"]:
         return f"not connected at {configured}"
@@ -134,7 +137,7 @@ def _failed_attempts(failed: Mapping[str, Any]) -> str:
 
 
 def _rule_lines(document: Mapping[str, Any], width: int) -> Iterator[str]:
-    """The table's head, and for every rule its line and what is wrong with it."""
+    """Yield the head of the table, and for every rule its line and its problems."""
     rules = document["rules"]
     if not rules:
         yield "no rules yet"
@@ -189,7 +192,7 @@ def _remarks(rule: Mapping[str, Any], width: int) -> list[str]:
 
 
 def _stalled_copies(rule: Mapping[str, Any], width: int) -> list[str]:
-    """Of each native mirror or source that is stalled: since when, why, and the remedy."""
+    """Return lines for each stalled native mirror or source: since when, the reason, and the remedy."""
     lines: list[str] = []
     for copy in rule.get("copies") or ():
         if copy["condition"] == "stalled":
@@ -231,7 +234,7 @@ _UNITS = ((1e6, 1e3, "k"), (1e9, 1e6, "M"), (1e12, 1e9, "G"), (1e15, 1e12, "T"))
 
 
 def count(value: float | None) -> str:
-    """`1,234`, `123k`, `4.5M`; `-` for nothing."""
+    """Format a number as `1,234`, `123k` or `4.5M`; `-` for None."""
     if value is None:
         return "-"
     if value >= 1e5:
@@ -268,7 +271,7 @@ def duration(value: float | None) -> str:
 
 
 def clock(text: object) -> str:
-    """A time in RFC 3339 as local time; the day only when it is not today's."""
+    """Format an RFC 3339 time as local time, with the day unless it is today."""
     try:
         at = datetime.fromisoformat(str(text)).astimezone()
     except ValueError:

@@ -1,4 +1,5 @@
-"""What an account's server says of its streams and their consumers, and the file that keeps it."""
+"""Reads streams and consumers of an account, and saves them to a file. A plan can then be made when the source is
+gone."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ class AccountState:
     """The streams of an account with their consumers.
 
     Attributes:
-        taken: when the server was asked, RFC 3339.
+        taken: the time of the requests, RFC 3339.
         streams: each as `STREAM.INFO` gives it, by name.
-        consumers: those of a stream, each as `CONSUMER.INFO` gives it, by the stream's name.
+        consumers: the `CONSUMER.INFO` of each consumer, by the name of the stream.
         silent: streams whose leader did not answer.
-        unlisted: how many consumers of a stream did not answer, where some did not.
+        unlisted: the number of consumers of a stream that did not answer, if any.
     """
 
     taken: str
@@ -38,7 +39,7 @@ class AccountState:
 
 
 def saving_needs(*connections: str) -> Iterator[Need]:
-    """The needs of `read_account`, on each of the connections."""
+    """Yield the needs of `read_account`, on each of the connections."""
     for connection in connections:
         yield write(connection, api_subject("STREAM.LIST"), "finds the streams")
         yield write(connection, api_subject("CONSUMER.LIST", ANY_STREAM), "their consumers")
@@ -52,14 +53,14 @@ async def read_account(connection: Connection, has_wanted: Callable[[str], bool]
         has_wanted: whether the consumers of a stream are wanted, by its name.
 
     Raises:
-        ApiError: it cannot be asked.
+        ApiError: the server does not answer.
     """
     taken = rfc3339_nano(time.time_ns()).decode()
     listed, silent = await connection.api.streams()
     streams = {str(info["config"]["name"]): info for info in listed if info["config"]["name"] not in silent}
     consumers: dict[str, list[Json]] = {}
     unlisted: dict[str, int] = {}
-    for name in streams:  # what a list says of their number leaves out those on other servers of a cluster
+    for name in streams:  # the count in a list omits consumers on other servers of a cluster
         if has_wanted(name):
             consumers[name], away = await connection.api.consumers_and_silent(name)
             unlisted |= {name: away} if away else {}
@@ -89,10 +90,10 @@ def save_account(account: AccountState, path: Path) -> None:
 
 
 def load_account(path: Path) -> AccountState:
-    """Read what `save_account` wrote.
+    """Read a file that `save_account` wrote.
 
     Raises:
-        ConfigError: there is no such file, or it is another one.
+        ConfigError: the file does not exist or has another format.
     """
     try:
         document = json.loads(path.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""Finds which streams of one account are copied to which of another: by rules, and natively."""
+"""Finds which streams of one account are copied to which streams of another, by rules or natively."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Entry:
     """One entry of `sources`, or `mirror`, of a rule or of the target itself.
 
     Attributes:
-        sourcing: which messages, and what their subjects become.
+        sourcing: the filters and transforms of the entry.
         is_own: whether a source record is of the entry.
-        key: what the message ids of its copies begin with; empty where the server copies.
-        by: the rule, or what is configured in the target.
-        identity: which copies are of the present source; known after `identify`.
+        key: the prefix of the copies' message ids; empty if the server copies.
+        by: the rule, or the setting of the target.
+        identity: the facts that tell copies of the present source from others; known after `identify`.
     """
 
     sourcing: Sourcing
@@ -49,7 +49,7 @@ class CopiedStream:
     Attributes:
         source: the stream, as `STREAM.INFO` gives it.
         target: the copy's stream, in the same way.
-        entries: what copies from the one to the other.
+        entries: the entries that copy from the source to the target.
         others: entries of the target for other sources.
         keeps_sequence: whether copies have the source's sequence numbers.
     """
@@ -72,7 +72,7 @@ class CopiedStream:
 
 
 class CopiedStreams:
-    """Finds what is copied from one account to another, or within one.
+    """Finds the copies from one account to another, or within one.
 
     Args:
         settings: the configuration, for its rules.
@@ -94,10 +94,10 @@ class CopiedStreams:
         self._others: dict[str, list[Sourcing]] = {}
 
     async def find(self) -> list[CopiedStream]:
-        """All of them, each once, by name.
+        """Return all copied streams, each once, by name.
 
         Raises:
-            ApiError: the target's server cannot be asked.
+            ApiError: the target's server does not answer.
         """
         for rule in self._settings.rules:
             if isinstance(rule, CopyingRule) and rule.target_connection == self._target.name:
@@ -134,9 +134,9 @@ class CopiedStreams:
         self._add(info, self._targets.streams[link.target], entry, keeps=link.is_mirror)
 
     async def _is_source(self, link: Link, info: Json) -> bool:
-        """Whether the stream of a link is the one of that name in the source's account.
+        """Return whether a link's stream is the stream of that name in the source's account.
 
-        Where neither server can say so, the name decides, unless both accounts are the same.
+        If neither server can tell, the name decides, unless both accounts are the same.
         """
         same = self._source_name == self._target.name
         if not link.is_external:

@@ -1,4 +1,4 @@
-"""A consumer's filters in a copy of its stream: what the subjects that it reads become there. Pure."""
+"""Converts a consumer's filters to a copy of its stream, by the transforms of the entries. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class MovedFilters:
     """The filters of a consumer of the target.
 
     Attributes:
-        filters: its filters; none for everything.
+        filters: the converted filters; none for everything.
         is_any: whether anything that the consumer reads is copied.
-        uncopied: what the consumer reads of the source and no entry copies, as patterns.
+        uncopied: patterns that the consumer reads in the source and no entry copies.
         surplus: copies that the filters select as well, and that the consumer does not read of the source.
     """
 
@@ -32,13 +32,13 @@ class MovedFilters:
 def moved_filters(
     filters: Sequence[str], subjects: Sequence[str], entries: Sequence[Sourcing], others: Sequence[Sourcing]
 ) -> MovedFilters:
-    """Turn a consumer's filters into those of a consumer of the copy.
+    """Convert a consumer's filters into those of a consumer of the copy.
 
     Args:
-        filters: those of the source's consumer; none for everything.
-        subjects: what the source stores; empty where that is unknown.
-        entries: what copies from the source into the target.
-        others: what copies from other sources into the target.
+        filters: the filters of the source's consumer; none for everything.
+        subjects: the subjects that the source stores; empty if unknown.
+        entries: the entries that copy from the source into the target.
+        others: the entries that copy from other sources into the target.
     """
     read = [Pattern.of(each) for each in filters] or [EVERYTHING]
     stored = [Pattern.of(each) for each in subjects] or [EVERYTHING]
@@ -70,7 +70,7 @@ def _meets(patterns: Sequence[Pattern], other: Pattern) -> Iterator[Pattern]:
 
 
 def _is_covered(one: Pattern, number: int, others: Sequence[Pattern]) -> bool:
-    """Whether another pattern of a list stands for all of one; of two equal ones the first stays."""
+    """Return whether another pattern of a list covers this one. Of two equal patterns the first stays."""
     return any(
         one.within(other) and (n < number or not other.within(one)) for n, other in enumerate(others) if n != number
     )
@@ -82,7 +82,7 @@ class _Part:
 
     Attributes:
         pattern: the source's subjects that it selects.
-        transform: what they become; None where they stay.
+        transform: the transform of these subjects; None if they stay the same.
     """
 
     pattern: Pattern
@@ -95,11 +95,11 @@ class _Part:
         return f"{self.pattern} to {self.transform.destination.decode()}"
 
     def becomes(self, subjects: Pattern) -> Pattern | None:
-        """What some of the source's subjects become; None where it selects none of them."""
+        """Return the copies' pattern for some subjects of the source; None if the part selects none of them."""
         return subjects.meet(self.pattern) if self.transform is None else subjects.through(self.transform)
 
     def adds_to(self, moved: Pattern, read: Sequence[Pattern]) -> bool:
-        """Whether copies that it makes of what a consumer does not read pass a filter of the target."""
+        """Return whether copies of messages that a consumer does not read pass a filter of the target."""
         if any(self.pattern.within(one) for one in read):
             return False
         becomes = self.becomes(EVERYTHING)
@@ -111,7 +111,7 @@ class _Part:
             try:
                 source = moved.through(self.transform.reverse())
             except TransformError:
-                return True  # what was copied is not to be seen in the copy's subject
+                return True  # the copy's subject does not reveal the source's subject
         return source is not None and not any(source.within(one) for one in read)
 
 

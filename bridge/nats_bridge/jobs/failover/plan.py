@@ -1,4 +1,4 @@
-"""The plan of a failover: for each copied stream where its consumers begin, and how to come back."""
+"""Plans a failover: for each copied stream the starts of its consumers, and the way back."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _OWN: Final = "nats-bridge "  # begins the descriptions of the sidecar's own con
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMove:
-    """What happens to one consumer.
+    """The plan for one consumer.
 
     Attributes:
         name: the consumer.
-        place: what it has acknowledged, and receives of the target.
-        outstanding: how many messages are delivered and not acknowledged.
-        begins: the target's sequence from which it continues; 0 if it cannot be moved.
+        place: its acknowledged position, and the messages it will receive from the target.
+        outstanding: the number of messages that are delivered and not acknowledged.
+        begins: the sequence of the target where it continues; 0 if it cannot be moved.
         acknowledged: ranges of acknowledged messages that are not in the target.
         missing: ranges of messages that are not acknowledged, and not in the target.
-        problems: why it cannot be moved like this, or not yet.
-        notes: what else differs.
-        request: the configuration, as CONSUMER.CREATE takes it; None if it cannot be moved.
+        problems: reasons why it cannot be moved like this, or not yet.
+        notes: other differences.
+        request: the configuration for CONSUMER.CREATE; None if it cannot be moved.
     """
 
     name: str
@@ -61,7 +61,7 @@ class ConsumerMove:
         return not (self.problems or self.acknowledged or self.missing)
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the plan as plain data."""
         return {
             "consumer": self.name,
             "good": self.good,
@@ -86,14 +86,14 @@ class StreamPlan:
 
     Attributes:
         source, target: the streams.
-        by: the rules that copy, or what the target's configuration has.
-        source_last: the source's last sequence, when its server was asked.
+        by: the rules that copy, or the settings of the target.
+        source_last: the source's last sequence at the time of the request.
         copied: the highest sequence of the source that is in the target.
-        newest_at: where that is: the target's sequence of the last copy.
+        newest_at: the target's sequence of the last copy.
         moves: the consumers.
         ephemeral: consumers that are not durable.
-        unlisted: how many consumers did not answer.
-        problems: what is wrong with the copy.
+        unlisted: the number of consumers that did not answer.
+        problems: problems of the copy.
         back: how the target's own messages return.
     """
 
@@ -115,7 +115,7 @@ class StreamPlan:
         return not (self.problems or self.unlisted) and all(move.good for move in self.moves)
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the plan as plain data."""
         return {
             "source": self.source,
             "target": self.target,
@@ -137,7 +137,7 @@ class FailoverPlan:
     """The plan.
 
     Attributes:
-        taken: when the source's server was asked.
+        taken: the time of the requests to the source's server.
         streams: the copied streams.
         silent: streams of either account whose leader did not answer.
     """
@@ -152,17 +152,17 @@ class FailoverPlan:
         return bool(self.streams) and not self.silent and all(stream.good for stream in self.streams)
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the plan as plain data."""
         streams = [stream.as_dict() for stream in self.streams]
         return {"ok": self.good, "taken": self.taken, "streams": streams, "silent": self.silent}
 
 
 def failover_needs(source: str, target: str) -> Iterator[Need]:
-    """The needs of `nats-bridge failover`; for a source elsewhere, also `STREAM.INFO` below the prefix of its API.
+    """Yield the needs of `nats-bridge failover`; for a source elsewhere, also `STREAM.INFO` with its API prefix.
 
     Args:
         source: the connection of the source streams.
-        target: that of their copies.
+        target: the connection of the copies.
     """
     yield from saving_needs(*dict.fromkeys((source, target)))
     yield from replays(source, ANY_STREAM)
@@ -175,21 +175,21 @@ def failover_needs(source: str, target: str) -> Iterator[Need]:
 async def make_plan(
     settings: Settings, source: str, target: str, stream: str = "", saved: AccountState | None = None
 ) -> FailoverPlan:
-    """Read both sides; nothing is changed.
+    """Read both sides, without changing anything.
 
     Args:
         settings: with the connections, and the rules that copy.
-        source: the connection of the source streams; not used where `saved` is given.
-        target: that of their copies.
-        stream: the source stream that is meant; empty for all.
-        saved: what the source's server said before it went away.
+        source: the connection of the source streams; unused if `saved` is given.
+        target: the connection of the copies.
+        stream: the source stream to plan for; empty for all.
+        saved: the state of the source's account, saved before it became unreachable.
 
     Raises:
-        BridgeError: a server cannot be reached or asked.
+        BridgeError: a server cannot be reached, or does not answer.
     """
     async with connected(settings, {target} if saved is not None else {source, target}) as connections:
         at_target = connections[target]
-        # The source first: what is copied in between is in the target then.
+        # Read the source first: messages copied meanwhile are then in the target.
         account = saved or await read_account(connections[source], lambda name: stream in ("", name))
         targets = await read_account(at_target, lambda _: False)
         copied = await CopiedStreams(settings, account, source, at_target, targets).find()
@@ -287,11 +287,12 @@ def _move(
 
 
 def _refused(config: Json, moved: MovedFilters, target: Json, version: str) -> list[str]:
-    """Why the target can have no such consumer, or should have none."""
+    """Return the reasons why the target cannot or should not have such a consumer."""
     name, patterns = target["name"], [each.encode() for each in moved.filters]
     found = []
     if is_reserved((deliver := str(config.get("deliver_subject", ""))).encode()):
-        # Servers before 2.15.3 take it. Who may create it in the source may not be allowed to command the target.
+        # Servers before 2.15.3 accept it. A user who may create it in the source may not be allowed to command the
+        # target.
         found.append(f"it delivers to {deliver}: each message would be a command to the server")
     if not moved.is_any:
         found.append(f"nothing that it reads is copied to {name}")
@@ -320,9 +321,9 @@ def _notes(copied: CopiedStream, consumer: Json, moved: MovedFilters, *, is_save
 
 
 def _may_be_missing(place: TargetPosition, copies: Copies, copied: CopiedStream, pending: int) -> tuple[Ranges, Ranges]:
-    """Ranges that are not in the target, whether or not the source had a message there that the consumer reads."""
+    """Return ranges that are missing in the target, including sequences that the consumer does not read."""
     reached = copies.reached
-    # Copies are made in order: where as many follow as were pending, those are there.
+    # Copies are made in order, so if as many follow as were pending, those have arrived.
     last = place.delivered if place.ahead >= pending else int(copied.source["state"]["last_seq"])
     missing = [(max(reached, place.floor) + 1, last)]
     if not place.has_all_before:
@@ -336,7 +337,7 @@ def _holds_any(one: tuple[int, int]) -> bool:
 
 
 def _request(config: Json, target: Json, filters: Sequence[str], begins: int) -> Json:
-    """A consumer's configuration in the target."""
+    """Return a consumer's configuration in the target."""
     gone = {"opt_start_time", "filter_subject", "filter_subjects"}
     made = {name: value for name, value in body_of(config).items() if name not in gone}
     made |= {"deliver_policy": "by_start_sequence", "opt_start_seq": begins, **filter_members(filters)}

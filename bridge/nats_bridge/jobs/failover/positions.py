@@ -1,8 +1,9 @@
 """Finds where consumers begin in a copy of their stream.
 
-The target is read backwards from its end, until all copies are of messages that every consumer has acknowledged: for
-so many copies in a row as an interruption may have left out and copied later. Then it is read forward from the first
-place: what each consumer will receive there; and the source, if its server answers: what it will not.
+The target is read backwards from its end, until all copies in a long enough row are of messages that every consumer has
+acknowledged. The row must be longer than the copies that an interruption may have left out and made later. Then the
+target is read forward from the first position, to see the messages that each consumer will receive there. If the
+source's server answers, the source is read as well, to see the messages that it will not receive.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ _NO_CONSUMER = 2**64  # above every floor
 
 @dataclass(slots=True)
 class TargetPosition:
-    """Where one consumer begins in the target.
+    """The position of one consumer in the target.
 
     Attributes:
         floor: the source's sequence up to which everything is acknowledged.
         delivered: the source's sequence up to which messages were delivered.
         reads: whether the consumer reads a subject of the source.
         selects: whether it will read a subject of the target.
-        again: acknowledged messages that it will receive again, because their copies are behind others.
+        again: acknowledged messages that it will receive again, because their copies follow others.
         redelivered: messages that were delivered, and are not below the floor.
-        ahead: how many messages follow that were not delivered.
-        foreign: how many messages it will receive that are no copies of the source.
+        ahead: the number of undelivered messages that follow.
+        foreign: the number of messages it will receive that are not copies of the source.
         acknowledged: acknowledged messages that have not arrived.
         missing: messages above the floor that are not in the target.
         lowest: the lowest sequence above the floor that was copied; 0 without one.
@@ -66,7 +67,7 @@ class TargetPosition:
 
         Args:
             consumer: its `CONSUMER.INFO`.
-            filters: its filters; none for everything.
+            filters: the consumer's filters; none for everything.
             moved: the same in the target.
         """
         floor, delivered = int(consumer["ack_floor"]["stream_seq"]), int(consumer["delivered"]["stream_seq"])
@@ -78,16 +79,16 @@ class TargetPosition:
 
     @property
     def begins(self) -> int:
-        """The target's sequence; 0 where it holds no copy at all."""
+        """The target's sequence where it begins; 0 if the target has no copies."""
         return self._before + 1 if self._before else self._first
 
     @property
     def has_all_before(self) -> bool:
-        """Whether the target holds a copy from below the floor: else its own limits may have removed some above."""
+        """Whether the target has a copy from below the floor. Otherwise its own limits may have removed some above."""
         return self._before > 0
 
     def see_before(self, at: int, sequence: int, subject: bytes) -> None:
-        """Take a copy that is stored before all that it has seen."""
+        """Add a copy that is stored before all copies added so far."""
         if sequence > self.floor:
             self.lowest = min(self.lowest or sequence, sequence)
             if self.selects(subject):
@@ -96,7 +97,7 @@ class TargetPosition:
             self._before = at
 
     def see_after(self, at: int, sequence: int, subject: bytes) -> None:
-        """Take a message of the target, in order; `sequence` is 0 where it is no copy."""
+        """Add a message of the target, in order. `sequence` is 0 if it is not a copy."""
         if at < self.begins or not self.selects(subject):
             return
         if not sequence:
@@ -109,7 +110,7 @@ class TargetPosition:
             self.ahead += 1
 
     def lack(self, sequence: int, subject: bytes, newest: int) -> None:
-        """Take a message of the source that the target does not hold; `newest` is its entry's newest copy."""
+        """Add a message of the source that is not in the target. `newest` is the newest copy of its entry."""
         if not self.reads(subject):
             return
         if sequence > self.floor:
@@ -124,7 +125,7 @@ def _selecting(filters: Sequence[str]) -> Callable[[bytes], object]:
 
 @dataclass(slots=True)
 class Copies:
-    """What the target holds of the source.
+    """The copies of the source that the target contains.
 
     Attributes:
         newest: of each entry, the highest sequence of the source that was copied.
@@ -148,13 +149,13 @@ async def find_places(
     """Find the places of all consumers of a stream.
 
     Args:
-        copied: the stream and its copy; it is known which copies are of the present source (`identify`).
+        copied: the stream and its copy, after `identify`.
         target: the API of the copy's connection.
-        source: that of the source's; None where it does not answer.
-        places: of the consumers; filled in here.
+        source: the connection of the source; None if it does not answer.
+        places: the positions of the consumers, which are filled in.
 
     Raises:
-        ApiError: a server cannot be asked.
+        ApiError: a server does not answer.
     """
     copies = await _backwards(copied, target, places)
     arrived = await _forward(copied, target, places, copies)
@@ -174,7 +175,10 @@ class _InTarget:
         self.messages += [(*self._read(message), message[0]) for message in batch]
 
     def _read(self, message: Delivered) -> tuple[int, int, int]:
-        """Where it is stored, the source's sequence, and the number of the entry; 0 and 0 for no copy."""
+        """Return the target's sequence, the source's sequence, and the number of the entry.
+
+        The last two are 0 if it is not a copy.
+        """
         subject, reply, block, _ = message
         stored = AckReply.parse(reply)
         if self._copied.keeps_sequence:
@@ -191,7 +195,7 @@ class _InTarget:
 
 
 class _InSource:
-    """Those of some messages of the source that are copied: sequence, subject, and the number of the entry."""
+    """Copied messages of the source, as sequence, subject, and number of the entry."""
 
     def __init__(self, copied: CopiedStream) -> None:
         self.messages: list[tuple[int, bytes, int]] = []
@@ -230,7 +234,7 @@ async def _backwards(copied: CopiedStream, target: JetStreamApi, places: Sequenc
 async def _forward(
     copied: CopiedStream, target: JetStreamApi, places: Sequence[TargetPosition], copies: Copies
 ) -> set[int]:
-    """Let the places see what follows them; the source's sequences that are there."""
+    """Add the messages that follow to the positions. Return the source's sequences found."""
     arrived: set[int] = set()
     first = min((place.begins for place in places if place.begins), default=copies.last + 1)
     async for piece in _pieces(_replay(target, copied.target), first, copies.last, partial(_InTarget, copied)):
@@ -245,10 +249,10 @@ async def _forward(
 async def _lacking(
     copied: CopiedStream, source: JetStreamApi, places: Sequence[TargetPosition], copies: Copies, arrived: set[int]
 ) -> None:
-    """Let the places see what the target lacks."""
+    """Add the messages missing in the target to the positions."""
     state = copied.source["state"]
     first = max(min([copies.reached, *(place.floor for place in places)]) + 1, int(state["first_seq"]))
-    # A consumer may have received what was stored after the stream was asked.
+    # A consumer may have received messages stored after STREAM.INFO was requested.
     last = max([int(state["last_seq"]), *(place.delivered for place in places)])
     async for piece in _pieces(_replay(source, copied.source), first, last, partial(_InSource, copied)):
         for sequence, subject, entry in piece.messages:
@@ -261,7 +265,7 @@ _Taker = TypeVar("_Taker", _InTarget, _InSource)
 
 
 async def _pieces(replay: Replay, first: int, last: int, make: Callable[[], _Taker]) -> AsyncIterator[_Taker]:
-    """Read a range in pieces, none of them from a replica that lags behind."""
+    """Read a range in pieces, and read a piece again if its replica lagged behind."""
     for low in range(first, last + 1, _PIECE):
         piece, _ = await read_piece(replay, low, min(low + _PIECE - 1, last), make, newest=True)
         yield piece

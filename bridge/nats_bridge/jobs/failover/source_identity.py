@@ -1,7 +1,7 @@
 """Decides which of a target's copies are of the present source, also while its server is away.
 
-See `nats_bridge.kinds.copying.position.entry_streams`. A source that does not answer is known by what its server
-said before: by its first and last message only.
+See `nats_bridge.kinds.copying.position.entry_streams`. A source that does not answer is recognised only by the first
+and last message in its saved state.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ async def identify(copied: CopiedStream, target: Connection, source: JetStreamAp
     """Find out which copies are of the present source, for each entry.
 
     Args:
-        copied: the stream and its copy; the entries' `identity` is filled in.
+        copied: the stream and its copy; the `identity` of its entries is filled in.
         target: the connection of the copy's stream.
         source: the API of the source's connection; None if it does not answer.
 
     Returns:
-        Whether the target holds copies of the present source, or none at all.
+        True if the target has copies of the present source, or none at all.
 
     Raises:
-        ApiError: a server cannot be asked.
+        ApiError: a server does not answer.
     """
     if copied.keeps_sequence:
         return not await _holds_another(copied, target.api, source)
@@ -72,7 +72,7 @@ def _by_bounds(copied: CopiedStream, entry: Entry, copies: tuple[StoredCopy, ...
     if not entry.key or not ours:
         return SourceIdentity(entry.key)
     bounds, key = Bounds.of(copied.source), ours[-1][0].entry
-    # What was stored after the source was asked says nothing.
+    # Messages stored after the source was queried prove nothing.
     known = tuple(
         MessageStamp(each.sequence, each.time_ns)
         for each, _ in ours
@@ -84,7 +84,7 @@ def _by_bounds(copied: CopiedStream, entry: Entry, copies: tuple[StoredCopy, ...
 
 
 async def _holds_another(copied: CopiedStream, target: JetStreamApi, source: JetStreamApi | None) -> bool:
-    """Whether the newest message that both hold under one sequence is not the same."""
+    """Return whether the newest message that both have under one sequence differs."""
     bounds = Bounds.of(copied.source)
     sequence = int(copied.target["state"]["last_seq"])
     if source is None:

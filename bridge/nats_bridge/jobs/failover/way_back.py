@@ -1,8 +1,8 @@
-"""How what a copy receives after a failover returns to its source: an entry of `sources` in the other direction.
+"""Builds the `sources` entry that returns new messages of a copy to its source after a failover.
 
-It begins behind the target's last copy, so that no copy returns. A rule, or a server, resumes after the newest record
-that it finds, whatever the entry's start; so the entry has one more filter, for a subject that no message has. This
-makes it another entry than any of an earlier failback, and its start counts.
+It begins after the target's last copy, so that no copy returns. A rule or server resumes after the newest record it
+finds, regardless of the entry's start. So the entry has one more filter, for a subject that no message has. This makes
+it differ from the entry of any earlier failback, and its start counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class WayBack:
 
     Attributes:
         entry: for the `sources` of a rule, or of the source's own configuration.
-        obstacle: why it cannot be written; empty if it can.
+        obstacle: the reason why no entry can be written; empty if one can.
     """
 
     entry: Json | None
@@ -30,7 +30,7 @@ class WayBack:
 
 
 def way_back(copied: CopiedStream, newest_at: int) -> WayBack:
-    """The entry that brings a target's own messages to the source.
+    """Return the entry that brings a target's own messages to the source.
 
     Args:
         copied: the stream and its copy.

@@ -1,13 +1,13 @@
-"""Records in a stream what is redriven, before and after each window.
+"""Records redriven letters in a stream, before and after each window.
 
-Every record is appended only if the one before it is still the newest of its subject. So one process at a time
-redrives the letters of a stream: a second one fails at its next record, before it publishes anything.
+A record is appended only if the previous one is still the newest of its subject. So only one process at a time redrives
+the letters of a stream: a second one fails at its next record, before it publishes anything.
 
-A record says which letters are done, and which are published next: a process that is killed leaves them behind for
-the next one, with what it needs to find out which of them were stored.
+A record lists the letters that are done, and those that are published next. If a process is killed, the next one finds
+them here, with the facts needed to find out which of them were stored.
 
-A record also names messages of the letters' stream, by which that is recognised if its creation time changes. The
-creation time that was seen first stays in the records' subject and in the ids of what is published.
+A record also contains messages of the letters' stream, which identify it if its creation time changes. The creation
+time that was seen first stays in the records' subject and in the ids of redriven messages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from nats_bridge.errors import ApiError, RuleRefusedError
 from nats_transforms.header_block import START
 
 JOURNAL: Final = "nats-bridge_redrive"
-"""The stream that holds the records, in the account of the dead letters."""
+"""The stream of the records, in the account of the dead letters."""
 
 
 async def messages_of(replay: Replay, first: int, last: int) -> AsyncIterator[tuple[int, bytes, bytes]]:
@@ -61,7 +61,9 @@ class JournalPublisher:
         await self._requests.close()
 
     async def publish(self, messages: Sequence[tuple[bytes, bytes, bytes]]) -> list[PubAck]:
-        """Publish subjects, header blocks and payloads; return the answers, which come within five seconds or not.
+        """Publish subjects, header blocks and payloads.
+
+        Return the answers, or None for those missing after five seconds.
 
         Raises:
             RuleRefusedError: the user may not publish on one of the subjects.
@@ -83,19 +85,19 @@ class JournalPublisher:
 class Pending(NamedTuple):
     """A window that was begun."""
 
-    letters: tuple[tuple[int, ...], ...] = ()  # the sequences of its letters, each with those of the same message
+    letters: tuple[tuple[int, ...], ...] = ()  # sequences of its letters, each followed by those of the same message
     floors: Mapping[str, int] = {}  # for each stream that takes them, the newest sequence that it had before
-    since_ns: int = 0  # when the first may have been published, since 1970; 0 is the record's own time
+    since_ns: int = 0  # time of the first possible publication since 1970; 0 stands for the record's own time
 
 
 class Journal:
-    """The records of one stream's letters; `info` is its `STREAM.INFO`: one that is recreated has other records.
+    """The records of one stream's letters. `info` is its `STREAM.INFO`; a recreated stream has other records.
 
     Attributes:
-        stream: by what the letters' stream will be recognised.
+        stream: the facts that will identify the letters' stream.
         created: its creation time when it was seen first.
         done: the letters that were redriven.
-        doubtful: of those begun, the ones of which it is unknown whether they were stored.
+        doubtful: letters that were begun and may or may not have been stored.
         pending: the window that was begun and not ended.
     """
 
@@ -116,10 +118,10 @@ class Journal:
         return f"{JOURNAL}.{self._config['name']}.{zlib.crc32(self.created.encode()):08x}"
 
     async def read(self) -> None:
-        """Read all records; without a journal there are none.
+        """Read all records; none if the journal does not exist.
 
         Raises:
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         self.created = await self._first_created()
         newest = await self._api.last_message(JOURNAL, self._subject)
@@ -130,7 +132,10 @@ class Journal:
                 self._apply(json.loads(payload))
 
     async def _first_created(self) -> str:
-        """The creation time under which the records of this stream are kept: the present one if there are none."""
+        """Return the creation time under which the records of this stream are kept.
+
+        The present one if there are none.
+        """
         newest = await self._api.last_message(JOURNAL, f"{JOURNAL}.{self._config['name']}.*")
         said: Json = json.loads(newest.payload).get("stream", {}) if newest is not None else {}
         known = KnownStream(said.get("seen", ""), tuple(MessageStamp(*each) for each in said.get("messages", ())))
@@ -138,7 +143,7 @@ class Journal:
         return str(said["created"]) if is_same else self.stream.created
 
     async def open(self) -> None:
-        """Create the stream of the records if it does not exist; raises `ApiError`."""
+        """Create the stream of the records if it does not exist. Raise `ApiError` if that fails."""
         try:
             await self._api.stream_info(JOURNAL)
         except ApiError as error:
@@ -156,7 +161,7 @@ class Journal:
     async def append(
         self, *, done: Iterable[int] = (), doubtful: Iterable[int] = (), begin: Pending | None = None
     ) -> None:
-        """Write what was finished, and what begins now; returns when it is stored.
+        """Write which letters are finished and which begin. Returns when the record is stored.
 
         Raises:
             RuleRefusedError: another process appended, or no answer confirms the record.
@@ -182,10 +187,12 @@ class Journal:
         self._apply(json.loads(payload))
 
     async def take_over(self) -> float:
-        """Begin the pending window again, and shut out a process that may still run; return the window's age, seconds.
+        """Begin the pending window again, and shut out a process that may still run.
+
+        Return the window's age in seconds.
 
         Raises:
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
             RuleRefusedError: as for `append`.
         """
         since = self.pending.since_ns or await self._time_of_newest()

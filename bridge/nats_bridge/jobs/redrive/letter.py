@@ -1,7 +1,7 @@
 """A dead letter, as rules of kind `advisories` and `on_rejected` write it, and the message that it was. Pure.
 
-What acted in the first stream must not act again: the message comes back without its expectations, rollup, increment,
-schedule and source record, and under an id of the redrive. Its time to live begins again.
+Headers that acted in the first stream must not act again. The message comes back without its expectations, rollup,
+increment, schedule and source record, and with an id of the redrive. Its time to live begins again.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class Letter:
 
     sequence: int  # its own, in the dead letters' stream
     stream: str
-    subject: bytes  # the message's; of an advisory alone that of the advisory
+    subject: bytes  # the message's subject; for an advisory alone, the advisory's
     original: int  # the message's sequence in `stream`
-    stamp: bytes  # when the message was stored there, as its header says; empty where none does
-    consumer: str  # who gave it up; empty for a rejected copy
+    stamp: bytes  # the time when the message was stored there, according to a header; empty without one
+    consumer: str  # the consumer that gave it up; empty for a rejected copy
     reason: str  # in words
     rejected: bool  # whether it is a copy that a rule's target rejected
-    complete: bool  # whether it holds the message itself
+    complete: bool  # whether it contains the message itself
     copy_id: bytes = b""  # of a rejected copy, the id that its rule gave it
 
     @property
     def message(self) -> tuple[str, int, bytes, bytes]:
-        """The same for all letters of one message, which several consumers can give up.
+        """The identity of the message, for all letters about it: several consumers can give up the same message.
 
         Copies that several rules could not store of one message are several messages, each with its own subject.
         """
@@ -54,7 +54,7 @@ class Letter:
 
 
 def read_letter(sequence: int, block: bytes) -> Letter | None:
-    """Read a message of the dead letters' stream; None if it is no dead letter.
+    """Read a message of the dead letters' stream. Return None if it is not a dead letter.
 
     Args:
         sequence: its sequence.
@@ -79,21 +79,21 @@ def read_letter(sequence: int, block: bytes) -> Letter | None:
         *(sequence, stream, subject, int(original), value(b"Nats-Time-Stamp"), _text(value(b"Nats-Bridge-Consumer"))),
         why or ("terminated" if kind.endswith(b".terminated") else deliveries),
         rejected=bool(reason),
-        # The sidecar writes the size behind its own lines if it left out the payload.
+        # If the sidecar left out the payload, it writes the size after its own lines.
         complete=b"\r\nNats-Msg-Size:" not in block[block.rfind(b"\nNats-Bridge-") :],
         copy_id=value(b"Nats-Msg-Id") if reason else b"",
     )
 
 
 def restored(block: bytes, identity: bytes) -> bytes:
-    """The message's header block, as it is published again.
+    """Return the message's header block, as it is published again.
 
     Args:
-        block: that of a complete letter, or of the message as its stream holds it.
+        block: the header block of a complete letter, or of the message in its stream.
         identity: its `Nats-Msg-Id` from now on.
     """
     if b"\nNats-Bridge-Advisory:" in block or b"\nNats-Bridge-Rejected:" in block:
-        block = block[: block.rfind(b"\nNats-Stream:") + 1] + b"\r\n"  # what the rule appended begins there
+        block = block[: block.rfind(b"\nNats-Stream:") + 1] + b"\r\n"  # the headers that the rule appended begin here
         if b"\nNats-Msg-Id: rejected-" in block:
             block = without_last(block, b"Nats-Msg-Id")
     block = _EARLIER.sub(b"", _ACTING.sub(b"", header_block.untraced(block)))
@@ -103,7 +103,7 @@ def restored(block: bytes, identity: bytes) -> bytes:
 
 
 def redrive_id(stream: str, created: str, sequence: int) -> bytes:
-    """The `Nats-Msg-Id` of what is redriven: the same for the same dead letter of the same stream, however often.
+    """Return the `Nats-Msg-Id` of a redriven message, which is always the same for one dead letter of a stream.
 
     Args:
         stream: the dead letters' stream.
@@ -114,7 +114,7 @@ def redrive_id(stream: str, created: str, sequence: int) -> bytes:
 
 
 def without_last(block: bytes, name: bytes) -> bytes:
-    """A header block without the last line of a name."""
+    """Return a header block without the last line of a name."""
     start = block.rfind(b"\n" + name + b":") + 1
     end = block.find(b"\r\n", start) + 2
     return block[:start] + block[end:] if start and end > 1 else block

@@ -1,13 +1,14 @@
-"""Publishes dead letters on their original subjects, each exactly once, whatever ends the process.
+"""Publishes dead letters on their original subjects, each exactly once, even if the process ends at any time.
 
-Theory of operation. Letters go in windows. Before a window the journal says which letters are in it and how far the
-streams that take them were; after it, that they are done. A window that was begun and has no end, because the process
-was killed or a stream did not answer, is settled like this:
+Theory of operation. Letters go in windows. Before a window, the journal records its letters and the last sequences of
+the streams that store them; after it, that they are done. If a window was begun and has no end, because the process was
+killed or a stream did not answer, it is settled like this:
 
-1. The streams are read from where they were, for the ids of the window's letters. What is found is stored.
-2. What is not found was not stored, if no sequence is missing there: it is published.
-3. If some are missing (a work queue removes what was processed), it is published under the same id while the stream
-   remembers ids at least as long again; after that it is unknown, and is reported instead of published.
+1. The streams are read from these sequences, for the ids of the window's letters. Letters that are found were stored.
+2. If no sequence is missing there, the letters not found were not stored, so they are published.
+3. If some are missing (a work queue removes processed messages), they are published under the same id as long as the
+   stream remembers ids for at least as long again. After that their state is unknown, and they are reported instead of
+   published.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from nats_transforms.republish import Refusal, unpublishable
 from nats_transforms.subject import matches
 
 LARGEST: Final = 64  # letters of a window
-_WINDOW: Final = 120 * 10**9  # nanoseconds; what a server takes where a stream names no duplicate window
-_SAFE: Final = 0.5  # of the duplicate window: the rest is for what is still travelling
-_UNKNOWN: Final = "\ufffd".encode()  # in JSON, instead of what is not UTF-8
+_WINDOW: Final = 120 * 10**9  # nanoseconds; the default of servers if a stream sets no duplicate window
+_SAFE: Final = 0.5  # part of the duplicate window; the rest is for messages still travelling
+_UNKNOWN: Final = "\ufffd".encode()  # stands in JSON for bytes that are not UTF-8
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +48,22 @@ class RedriveRequest:
 
     stream: str
     connection: str = "default"
-    consumer: str = ""  # only what this one gave up
-    subject: str = ""  # only messages with this subject; wildcards are fine
+    consumer: str = ""  # select only letters that this consumer gave up
+    subject: str = ""  # select only messages with this subject, which may have wildcards
     most: int = 0
     rate: float = 0  # messages a second
     apply: bool = False
     resend_doubtful: bool = False
 
     def selects(self, letter: Letter) -> bool:
-        """Whether a letter is meant, whatever their number."""
+        """Return whether a letter is selected, ignoring `most`."""
         return self.consumer in ("", letter.consumer) and (
             not self.subject or matches(letter.subject, self.subject.encode())
         )
 
 
 class Group(NamedTuple):
-    """Similar letters, and where they go: `outcome` is that, or why they do not go (`redriven`)."""
+    """Similar letters. `outcome` is their destination, or the reason why they are not `redriven`."""
 
     stream: str
     consumer: str
@@ -73,15 +74,16 @@ class Group(NamedTuple):
 
 @dataclass(slots=True)
 class RedriveResult:
-    """The plan, as it is when what an interrupted redrive had left is settled; from `redriven` on, what was done."""
+    """The plan, after an interrupted redrive was settled. The fields from `redriven` on are results."""
 
     applied: bool = False
     unsettled: int = 0  # letters that an interrupted redrive had begun
     held: int = 0  # dead letters in the stream
-    letters: list[tuple[int, ...]] = field(default_factory=list)  # what goes, each with others of its message behind it
+    # letters to redrive, each followed by others of its message
+    letters: list[tuple[int, ...]] = field(default_factory=list)
     groups: Counter[Group] = field(default_factory=Counter)  # the letters that are selected
     done: int = 0  # selected letters that were redriven before, or whose message was
-    doubtful_before: int = 0  # selected letters of which it is unknown whether they were
+    doubtful_before: int = 0  # selected letters that may or may not have been stored
     beyond: int = 0  # selected letters left out because there are more than wanted
     redriven: int = 0
     doubtful: list[int] = field(default_factory=list)  # of these it is unknown whether they were put back now
@@ -90,13 +92,13 @@ class RedriveResult:
 
     @property
     def good(self) -> bool:
-        """Whether every letter that is selected is put back, or could be."""
+        """Whether every selected letter was or could be put back."""
         stuck = any(not group.redriven for group in self.groups)
         return not (stuck or self.doubtful_before or self.doubtful or self.refused or self.interrupted)
 
 
 class Destinations:
-    """Finds the stream of a subject: of the configurations `known`, where `letters` holds the dead letters."""
+    """Finds the stream of a subject in the configurations `known`. `letters` is the stream of the dead letters."""
 
     def __init__(self, known: Iterable[Json], letters: str) -> None:
         self._known = [([subject.encode() for subject in config.get("subjects") or ()], config) for config in known]
@@ -104,14 +106,14 @@ class Destinations:
         self._found: dict[bytes, Json | None] = {}
 
     def taker(self, subject: bytes) -> Json | None:
-        """The configuration of the stream that stores what is published on a subject."""
+        """Return the configuration of the stream that stores messages with a subject; None without one."""
         if subject not in self._found:
             takers = (config for subjects, config in self._known if any(matches(subject, own) for own in subjects))
             self._found[subject] = next(takers, None)
         return self._found[subject]
 
     def obstacle(self, letter: Letter) -> str:
-        """Why a letter's message cannot go back to its subject; empty if it can."""
+        """Return the reason why a letter's message cannot go back to its subject; empty if it can."""
         subject = letter.subject
         if not letter.complete:
             return "its dead letter does not hold the message"
@@ -135,7 +137,7 @@ class Destinations:
 
 
 def redrive_needs(wanted: RedriveRequest) -> Iterator[Need]:
-    """The needs of `nats-bridge redrive STREAM`."""
+    """Yield the needs of `nats-bridge redrive STREAM`."""
     here, stream = wanted.connection, wanted.stream
     yield write(here, api_subject("STREAM.INFO", stream), "state of the dead letters' stream")
     yield from replays(here, stream)
@@ -158,18 +160,18 @@ async def redrive(
     stop: asyncio.Event,
     report: Callable[[int, int], None] = lambda *_: None,
 ) -> RedriveResult:
-    """Look, and put dead letters back where that is wanted.
+    """Plan a redrive, and perform it if `wanted` says `apply`.
 
     Args:
         settings: with the connection.
         wanted: what to do.
         stop: set when it should end early, in a state that the next one resumes.
-        report: called with how many letters are put back, of how many.
+        report: called with the number of letters put back, and their total.
 
     Raises:
-        StreamMissingError: there is no such stream.
+        StreamMissingError: the stream does not exist.
         RuleRefusedError: another redrive runs, the server refuses permanently, or no record can be stored.
-        BridgeError: a server cannot be reached or asked.
+        BridgeError: a server cannot be reached, or does not answer.
     """
     async with connected(settings, {wanted.connection}) as connections:
         connection = connections[wanted.connection]
@@ -179,7 +181,7 @@ async def redrive(
 
 
 class _Message(NamedTuple):
-    """A letter's message, ready: `letters` are its sequence and those of the same message; `taker` is who takes it."""
+    """A letter's message, ready to publish. `letters` are its sequence and others of the message; `taker` stores it."""
 
     letters: tuple[int, ...]
     taker: Json
@@ -211,7 +213,7 @@ class Redriving:
         self.result = RedriveResult(wanted.apply)
 
     async def run(self, report: Callable[[int, int], None]) -> RedriveResult:
-        """Plan, and do it if that is wanted; raises as `redrive`."""
+        """Plan, and redrive if wanted. Raises the errors of `redrive`."""
         await self._journal.read()
         self.result.unsettled = len(self._journal.pending.letters)
         if not self._wanted.apply:
@@ -287,7 +289,7 @@ class Redriving:
             await self._append()
 
     async def _put_back(self, report: Callable[[], None]) -> None:
-        """Redrive what is planned, in order; `report` is called after each window."""
+        """Redrive the planned letters in order. `report` is called after each window."""
         letters, rate = self.result.letters, self._wanted.rate
         size = max(1, min(LARGEST, int(rate))) if rate else LARGEST
         clock = asyncio.get_running_loop().time
@@ -318,7 +320,7 @@ class Redriving:
         return [message for message in found if message is not None]
 
     async def _message(self, letters: tuple[int, ...]) -> _Message | None:
-        """The message to publish for a letter; None if that was removed."""
+        """Return the message to publish for a letter; None if the letter was removed."""
         stored = await self._api.stored_message(self._wanted.stream, letters[0])
         letter = read_letter(letters[0], stored.header_block) if stored is not None else None
         taker = self._destinations.taker(letter.subject) if letter is not None else None
@@ -330,7 +332,7 @@ class Redriving:
         return _Message(letters, taker, letter.subject, block, stored.payload, identity)
 
     async def _publish(self, messages: Sequence[_Message], perhaps: set[bytes]) -> bool:
-        """Publish each message once; False if a later redrive has to find out what was stored.
+        """Publish each message once. Return False if a later redrive has to find out which were stored.
 
         Args:
             messages: the messages.
@@ -364,11 +366,11 @@ class Redriving:
         self._done, self._doubtful = [], []
 
     async def _ids_since(self, stream: Json, floor: int) -> tuple[set[bytes], bool]:
-        """The ids of what a stream stored after a sequence, and whether sequences are missing there."""
+        """Return the ids that a stream stored after a sequence, and whether sequences are missing there."""
         name, keeps_read = stream["name"], stream.get("retention", "limits") == "limits"
         while True:
             last = await self._last_sequence(name)
-            recreated = last < floor  # what it stores now does not show what it stored before
+            recreated = last < floor  # its present messages do not show which messages it had stored before
             floor = 0 if recreated else floor
             ids: set[bytes] = set()
             seen, end = 0, floor

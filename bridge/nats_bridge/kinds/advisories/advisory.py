@@ -1,11 +1,11 @@
 """Parses advisories, and makes the messages that report them. Pure: bytes in, bytes out.
 
-An advisory alone keeps its payload; headers identify it. With the message that it is about, the message keeps
-its payload and header block, and headers after it describe the advisory.
+An advisory that is republished alone keeps its payload, and headers identify it. If the message is attached, the
+message keeps its payload and header block, and headers after it describe the advisory.
 
 Headers that would act in a stream that stores such a message (expectations, a rollup, a time to live, an id, …) were
-meant for the stream that it came from: `Nats-X` is renamed to `Nats-Bridge-Original-X`. The id is the advisory's, so
-that the same advisory is stored once.
+set for the original stream, so `Nats-X` is renamed to `Nats-Bridge-Original-X`. The id is the advisory's, so the same
+advisory is stored once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Advisory:
     """An advisory as it was received, and its members; missing ones are empty or 0.
 
     Attributes:
-        subject: what it was sent on.
+        subject: the subject it was sent on.
         payload: its JSON, or anything else that a client sent.
         kind: its type, such as `io.nats.jetstream.advisory.v1.max_deliver`.
         id: unique to it.
@@ -57,7 +57,7 @@ class Advisory:
 
     @classmethod
     def read(cls, subject: bytes, payload: bytes) -> Advisory:
-        """Read an advisory; one that is not JSON, which any client may send, has no members."""
+        """Read an advisory. Any client may send one that is not JSON; it then has no members."""
         try:
             found = json.loads(payload)
         except (ValueError, RecursionError):
@@ -80,18 +80,18 @@ class Advisory:
     @property
     def names_a_message(self) -> bool:
         """Whether it names a stored message, of the stream and consumer in its subject."""
-        # The author of the JSON may be a client that is allowed to publish on the subject of one consumer alone.
+        # The JSON may come from a client that may only publish on the subject of one consumer.
         about = f".{self.stream}.{self.consumer}".encode("utf-8", "surrogatepass")
         return self.sequence > 0 and STREAM_NAME.fullmatch(self.stream) is not None and self.subject.endswith(about)
 
 
 def advisory_block(advisory: Advisory, *, size: int | None = None, note: str = "") -> bytes:
-    """The header block of an advisory that is republished.
+    """Return the header block of a republished advisory.
 
     Args:
         advisory: the advisory.
         size: its payload's size in bytes, if the payload is left out.
-        note: what became of the message that should have been attached, for `Nats-Bridge-Message`.
+        note: the reason why the message is not attached, for `Nats-Bridge-Message`.
     """
     lines = [(b"Nats-Subject", advisory.subject)]
     if note:
@@ -105,7 +105,7 @@ def attached_block(advisory: Advisory, message: StoredMessage, *, timed: bool, h
     Args:
         advisory: the advisory.
         message: the message as it is stored.
-        timed: whether the dialect's republished messages hold the time.
+        timed: whether the dialect's republished messages contain the time.
         headers_only: whether the payload is left out.
     """
     block = message.header_block
@@ -136,12 +136,12 @@ def _closing(advisory: Advisory, size: int | None) -> list[tuple[bytes, bytes]]:
 
 
 def _line(text: str) -> bytes:
-    """A foreign text as a header's value, which cannot begin another line."""
+    """Return a foreign text as a header's value, which cannot begin another line."""
     return _CONTROL.sub(" ", text).encode("utf-8", "surrogatepass")
 
 
 def _one_line(payload: bytes) -> bytes:
-    """JSON as it is, or written again where it has more than one line."""
+    """Return JSON unchanged, or rewritten if it has more than one line."""
     if b"\n" not in payload and b"\r" not in payload:
         return payload
     return json.dumps(json.loads(payload), separators=(",", ":")).encode()

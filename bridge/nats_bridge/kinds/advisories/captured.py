@@ -1,8 +1,8 @@
 """Advisories from a stream that captured them: none is missed while no sidecar runs.
 
-A durable pull consumer of the rule delivers a window at a time, and each advisory is acknowledged when what it became
-is published. So a crash has at most a window delivered again, and the ids of advisories keep the stream that stores the
-dead letters from storing them twice. Replicas without leases share the consumer.
+A durable pull consumer of the rule delivers a window at a time, and each advisory is acknowledged once the message made
+from it is published. So after a crash at most a window is delivered again, and the ids of advisories keep the dead
+letters' stream from storing them twice. Replicas without leases share the consumer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nats_bridge.client.write_fence import WriteFence
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.errors import ApiError
 
-_ACK_WAIT: Final = 30.0  # seconds until the server delivers again what is neither acknowledged nor in progress
+_ACK_WAIT: Final = 30.0  # seconds until the server redelivers an advisory that is neither acknowledged nor in progress
 _EXPIRES: Final = 20.0  # seconds that a request waits on the server
 _NOTHING: Final = (b"NATS/1.0 404", b"NATS/1.0 408")  # statuses: no message, or the request has expired
 _BEGINNING: Final = ("deliver_policy", "opt_start_seq", "opt_start_time")
@@ -36,8 +36,8 @@ class CapturedAdvisories:
         stream: the stream.
         subjects: which advisories.
         durable: the consumer's name.
-        description: the consumer's, by which `clean` knows it.
-        most: how many at a time.
+        description: the description of the consumer, which `clean` recognises.
+        most: the maximum number at a time.
         deliver: called with each batch.
         fence: checked before anything is requested or acknowledged.
     """
@@ -72,10 +72,10 @@ class CapturedAdvisories:
         self._subscription: BatchSubscription | None = None
         self._task: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
-        self._lost = False  # whether the consumer may not exist any more
-        self._done = 0  # the newest that was acknowledged; windows are done in order
+        self._lost = False  # whether the consumer may no longer exist
+        self._done = 0  # the newest acknowledged sequence; windows are finished in order
         self._over = asyncio.Event()  # the present request is answered, or lost
-        self._held: dict[int, bytes] = {}  # replies of what is in flight, by sequence
+        self._held: dict[int, bytes] = {}  # reply subjects of advisories in flight, by sequence
 
     async def open(self) -> None:
         """Create the consumer if it does not exist, and begin.
@@ -93,15 +93,15 @@ class CapturedAdvisories:
         self._task = asyncio.create_task(self._follow())
 
     async def _ensure(self) -> None:
-        """Recreate the consumer, after what was acknowledged, if another client has deleted it."""
-        with contextlib.suppress(ApiError):  # asked again after the next request without an answer
+        """Recreate the consumer at its acknowledged position, if another client has deleted it."""
+        with contextlib.suppress(ApiError):  # repeated after the next request without an answer
             await self._create()
             self._lost = False
 
     async def _create(self) -> None:
         info = await self._connection.api.consumer_info(self._stream, self._durable)
         begin = {"deliver_policy": "by_start_sequence", "opt_start_seq": self._done + 1} if self._done else {}
-        if info is not None:  # where a consumer begins cannot be changed, and need not
+        if info is not None:  # the start of a consumer cannot be changed, and need not be
             begin = {name: info["config"][name] for name in _BEGINNING if name in info["config"]}
         if info is None or info["config"].get("filter_subject") != self._config["filter_subject"]:
             self._held.clear()
@@ -112,7 +112,7 @@ class CapturedAdvisories:
         await end_tasks(self._task)
 
     async def close(self) -> None:
-        """Stop, and receive no more; what is not acknowledged is delivered again, to the next replica that asks."""
+        """Stop receiving. Unacknowledged advisories are delivered again, to the next replica that requests them."""
         await self.stop()
         self._connection.forget(self._over.set)
         if self._subscription is not None:
@@ -137,7 +137,7 @@ class CapturedAdvisories:
     def _arrived(self, batch: list[Delivered]) -> None:
         new: list[Delivered] = []
         for message in batch:
-            if message[1].startswith(_ACK):  # else it is a status: nothing came, or not yet
+            if message[1].startswith(_ACK):  # otherwise it is a status, such as an expired request
                 sequence = AckReply.parse(message[1]).stream_sequence
                 if sequence not in self._held:
                     new.append(message)

@@ -13,7 +13,7 @@ _ADVISORIES = "$JS.EVENT.ADVISORY.>"
 
 
 def compile_advisories(rule: AdvisoriesRule, dialect: Dialect) -> Republish:
-    """The rule's transform, from an advisory's subject to the destination.
+    """Return the rule's transform, from an advisory's subject to the destination.
 
     Raises:
         ConfigError: it cannot be one, it would listen to something else, or its results would be advisories.

@@ -30,7 +30,7 @@ class AdvisoriesChecks(RuleChecks[AdvisoriesRule]):
     def problems(
         self, rule: AdvisoriesRule, at: Path, version: str, connections: Mapping[str, Connection]
     ) -> Iterator[Problem]:
-        """The problems of a rule."""
+        """Yield the problems of a rule."""
         source, destination = rule.republish.src, rule.republish.dest
         if reason := _source_problem(source, given="src" in rule.republish.model_fields_set):
             yield Problem((*at, "republish", "src"), reason)
@@ -54,7 +54,7 @@ class AdvisoriesChecks(RuleChecks[AdvisoriesRule]):
             )
 
     def warning(self, rule: AdvisoriesRule, dialect: Dialect) -> str:
-        """Whether an advisory may choose a command to the server as its destination."""
+        """Return whether an advisory may choose a command to the server as its destination."""
         transform = compile_transform((rule.republish.src or ">").encode(), rule.republish.dest.encode(), dialect)
         return reserved_remark(transform)
 

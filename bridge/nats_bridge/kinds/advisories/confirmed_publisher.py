@@ -1,8 +1,8 @@
-"""Publishes in order: confirmed by the stream's PubAck where one takes the message, plainly where none does.
+"""Publishes in order: with confirmation if a stream stores the subject, without if none does.
 
-A window of messages is written at once and then confirmed. What a stream did not confirm, because it or its server is
-away, is written again until it does; the ids of advisories keep that from storing anything twice. What a stream rejects
-permanently is replaced by its fallback, if it has one, or given up and counted.
+A window of messages is written at once and then confirmed. Messages that a stream did not confirm, because it or its
+server is away, are written again until it does; the ids of advisories prevent duplicates. A message that a stream
+rejects permanently is replaced with its fallback, or given up and counted if it has none.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Outgoing:
     """A message to publish, raw.
 
     Attributes:
-        subject: where to.
+        subject: the subject to publish on.
         block: its header block.
         payload: its payload.
-        fallback: what is published when the stream refuses it, if anything is.
+        fallback: the message to publish if the stream refuses this one, or None.
     """
 
     subject: bytes
@@ -53,7 +53,7 @@ class ConfirmedPublisher:
 
     Args:
         rule: the rule's name, for the log.
-        target: the connection that is published to.
+        target: the connection to publish on.
         streams: the streams that store its messages.
         counters: the rule's counters.
         metrics: the rule's metrics.
@@ -78,7 +78,7 @@ class ConfirmedPublisher:
         self._log = _log.bind(rule=rule)
         self._pace = Pace()
         self.waits_for = ""  # the stream that does not answer at this moment
-        self._in_flight: list[bytes] = []  # subjects of what is being published
+        self._in_flight: list[bytes] = []  # subjects of the messages being published
         self._forbidden: set[bytes] = set()  # subjects that the server has refused
 
     async def open(self) -> None:
@@ -90,14 +90,14 @@ class ConfirmedPublisher:
         await self._requests.close()
 
     def forbidden(self, subject: bytes) -> bool:
-        """Note that the server refuses publications on a subject; return whether such a message is in flight."""
-        ours = subject in self._in_flight  # others on the connection publish, too
+        """Note that the server refuses publications on a subject. Return whether such a message is in flight."""
+        ours = subject in self._in_flight  # others publish on this connection as well
         if ours:
             self._forbidden.add(subject)
         return ours
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
-        """Publish in order; returns when each is confirmed, or given up and counted."""
+        """Publish in order. Returns when each message is confirmed, or given up and counted."""
         left = list(messages)
         self._in_flight = [message.subject for message in messages]
         attempt = 0
@@ -116,7 +116,7 @@ class ConfirmedPublisher:
         self.waits_for, self._in_flight = "", []
 
     async def _attempt(self, messages: list[Outgoing]) -> list[Outgoing]:
-        """Write all; return what must be written again."""
+        """Write all messages. Return those that must be written again."""
         await self._target.connected()
         while not self._fence.is_open:
             await self._fence.opened()
@@ -153,7 +153,7 @@ class ConfirmedPublisher:
         return left
 
     def _fitting(self, message: Outgoing) -> Outgoing:
-        """The message, or its fallback where the server takes less than when it was made."""
+        """Return the message, or its fallback if the server's maximum payload has become too small for it."""
         if message.fallback is None or len(message.block) + len(message.payload) <= self._target.client.max_payload:
             return message
         self._counters.too_large += 1

@@ -23,7 +23,7 @@ class CopySearch:
 
     Args:
         api: the API of the connection that holds the streams.
-        streams: where to look, in order.
+        streams: the streams to search, in order.
     """
 
     def __init__(self, api: JetStreamApi, streams: Sequence[str]) -> None:
@@ -31,10 +31,12 @@ class CopySearch:
         self._streams = streams
 
     async def find(self, source: str, sequence: int) -> StoredMessage | None:
-        """The message of a stream, as its source had it if the copy still says so; None if no copy is found.
+        """Return the copy of a message, restored to its form in the source as far as possible.
+
+        None if no copy is found.
 
         Raises:
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         for stream in self._streams:
             try:
@@ -69,7 +71,7 @@ class CopySearch:
     async def _copy_from(
         self, stream: str, source: str, sequence: int
     ) -> tuple[StoredMessage | None, SourceRecord | None]:
-        """The first copy from the source at or after a sequence."""
+        """Return the first copy from the source at or after a sequence."""
         for _ in range(_STEPS):
             message = await self._api.message_from(stream, sequence)
             if message is None:

@@ -47,7 +47,7 @@ class AdvisoriesKind(RuleKind[AdvisoriesRule]):
     no_history = "servers send advisories but do not store them, so there is no history"
 
     def run(self, rule: AdvisoriesRule, settings: Settings, connections: Opened, context: RuleContext) -> AdvisoriesRun:
-        """Create what runs a rule."""
+        """Create the run of a rule."""
         source, target = connections[rule.source_connection], connections[rule.target_connection]
         return AdvisoriesRun(rule, source, target, context)
 
@@ -56,7 +56,7 @@ class AdvisoriesKind(RuleKind[AdvisoriesRule]):
         return advisories_needs(rule, settings, dialect, known)
 
     def moves(self, rule: AdvisoriesRule, landscape: Landscape, version: str) -> Iterator[Move]:
-        """How messages move through a rule."""
+        """Yield the moves of messages through a rule."""
         source, destination = rule.republish.src or ">", rule.republish.dest
         dialect = landscape.dialect(rule.source_connection, version)
         outcome = compiled(source, destination, dialect)
@@ -65,7 +65,7 @@ class AdvisoriesKind(RuleKind[AdvisoriesRule]):
         yield Move(text, rule.name, takes, puts, Pattern.of_source(source, dialect), (), outcome)
 
     def makes(self, rule: AdvisoriesRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
-        """The results of a rule for one message."""
+        """Yield the results of a rule for one message."""
         republish, message = compile_advisories(rule, dialect), incoming.message
         destination = republish.destination(message.subject)
         if destination is not None:
@@ -75,17 +75,17 @@ class AdvisoriesKind(RuleKind[AdvisoriesRule]):
             yield outcome
 
     def keeps_position(self, rule: AdvisoriesRule) -> bool:
-        """Whether another replica resumes a rule where this one drained it."""
+        """Return whether another replica resumes a rule where this one drained it."""
         return bool(rule.captured_by)
 
     def durables(self, rule: AdvisoriesRule, sidecar: str) -> tuple[Durable, ...]:
-        """The durable consumer of the stream that stores the advisories."""
+        """Return the durable consumer of the stream that stores the advisories."""
         if not rule.captured_by:
             return ()
         return (Durable.of(rule.name, rule.captured_by, rule.source_connection, sidecar),)
 
     def refuses_handoff(self, rule: AdvisoriesRule) -> str:
-        """Why no server can take over from a rule."""
+        """Return the reason why no server can take over from a rule."""
         return "servers do not republish advisories, so no server can take over: keep this rule on the bridge"
 
 

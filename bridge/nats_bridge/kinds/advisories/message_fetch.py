@@ -1,7 +1,8 @@
 """Fetches the message of an advisory from its stream.
 
-The leader is asked (`STREAM.MSG.GET`), because a replica that lags (`DIRECT.GET`) would report an existing message
-as missing. Only a message whose subject is not UTF-8, which the leader's JSON cannot hold, is read from replicas.
+The leader reads the message (`STREAM.MSG.GET`), because a replica that lags behind (`DIRECT.GET`) would report an
+existing message as missing. Only a message whose subject is not UTF-8, which the leader's JSON cannot contain, is read
+from replicas.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class MessageFetch:
         await self._raw.close()
 
     async def get(self, stream: str, sequence: int) -> StoredMessage | None:
-        """Return a stored message, waiting for the server as long as it takes; None if it does not exist.
+        """Return a stored message, waiting for the server without a limit. Return None if it does not exist.
 
         Raises:
             RuleRefusedError: the user may not read the stream.

@@ -20,8 +20,8 @@ _STREAM_TOKEN = 5  # in $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.<stream>.<con
 
 
 def advisories_needs(rule: AdvisoriesRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
-    """The needs of one rule; see `RuleKind.needs`."""
-    leased = settings.leadership is not None  # only who holds the rule's lease listens, without a queue group
+    """Yield the needs of one rule; see `RuleKind.needs`."""
+    leased = settings.leadership is not None  # only the holder of the rule's lease listens, without a queue group
     source, target = rule.source_connection, rule.target_connection
     transform = compile_advisories(rule, dialect).transform
     yield write(target, transform.covering.decode(), "publishes", computed=True)
@@ -41,7 +41,7 @@ def advisories_needs(rule: AdvisoriesRule, settings: Settings, dialect: Dialect,
     for stream in rule.copies_in:
         yield from existing(source, stream)
         yield write(source, api_subject("STREAM.MSG.GET", stream), "reads copies of messages")
-    # Which streams take what is published can change at any time, so none is named.
+    # The streams that store the rule's messages can change at any time, so none is named.
     yield write(target, api_subject("STREAM.NAMES"), "finds streams that take it", without=_UNCONFIRMED)
     for connection in dict.fromkeys((target, source)):
         yield write(
@@ -63,7 +63,7 @@ def advisories_needs(rule: AdvisoriesRule, settings: Settings, dialect: Dialect,
 
 
 def _advised_stream(pattern: str) -> str:
-    """The stream that all advisories under a pattern are about, or any."""
+    """Return the stream that all advisories under a pattern are about, or any."""
     tokens = pattern.split(".")
     wild = {ANY.decode(), REST.decode()}
     if len(tokens) <= _STREAM_TOKEN or tokens[3] != "CONSUMER" or tokens[_STREAM_TOKEN] in wild:

@@ -1,9 +1,9 @@
 """Runs an advisories rule: publishes JetStream's advisories, with the message they are about if wanted.
 
 Theory of operation. Advisories arrive through a queue group, so that sidecars without leases share them, or from a
-stream that captured them (`captured`), and wait in a bounded queue.
-A window of them is taken from it; the messages they are about are fetched, all at once; then the window is published in
-the order of arrival, and confirmed where a stream takes it, before the next one begins.
+stream that captured them (`captured`), and wait in a bounded queue. A window of them is taken from it; the messages
+they are about are fetched, all at once; then the window is published in the order of arrival, and confirmed if a stream
+stores it, before the next one begins.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AdvisoriesRun(RuleRun):
     Args:
         rule: the rule.
         source: the connection that receives the advisories.
-        target: the connection that is published to.
+        target: the connection to publish on.
         context: the rule's surroundings.
     """
 
@@ -94,7 +94,7 @@ class AdvisoriesRun(RuleRun):
         """Check the transform, and that streams exist that the rule names.
 
         Raises:
-            ConfigError: the transform, or what it would subscribe to.
+            ConfigError: the transform is invalid, or its source cannot be subscribed to.
             StreamMissingError: a stream that the rule names does not exist.
         """
         rule = self.rule
@@ -140,7 +140,7 @@ class AdvisoriesRun(RuleRun):
             await self._captured.stop()
         if self._subscription is not None:
             await self._subscription.unsubscribe()
-            await self._source.flush()  # after the last advisory that the server had for us
+            await self._source.flush()  # after the last advisory that the server had sent
             await self._subscription.release()
         while not failed and (self._waiting or self._window) and self.error is None:
             self._idle.clear()
@@ -170,7 +170,7 @@ class AdvisoriesRun(RuleRun):
         return bool(self._waiting or self._window)
 
     def status(self) -> dict[str, Any]:
-        """The number of waiting advisories, and the stream that does not answer, if any; see `RuleRun`."""
+        """Return the number of waiting advisories, and the stream that does not answer, if any; see `RuleRun`."""
         return {
             "stream": None,
             "position": None,
@@ -181,7 +181,7 @@ class AdvisoriesRun(RuleRun):
     async def _close(self) -> None:
         await end_tasks(self._worker)
         if self._captured is not None:
-            await self._captured.close()  # what was not finished is delivered again
+            await self._captured.close()  # unfinished advisories are delivered again
         else:
             self.counters.dropped += len(self._waiting) + self._window
         self._waiting.clear()
@@ -236,11 +236,11 @@ class AdvisoriesRun(RuleRun):
         tracing = self._context.tracing
         if tracing is None:
             return []
-        # Attached messages bring their producers' contexts; advisories have none.
+        # Attached messages carry their producers' trace contexts; advisories have none.
         return tracing.begin([(message.subject, b"", message.block, message.payload) for message in messages])
 
     async def _make(self, subject: bytes, payload: bytes) -> Outgoing | None:
-        """The message for an advisory; None where it is dropped, which is counted."""
+        """Return the message for an advisory; None if it is dropped and counted."""
         if not self._source.api.reports(payload):
             self.counters.unmatched += 1
             return None
@@ -259,7 +259,7 @@ class AdvisoriesRun(RuleRun):
         if advisory.consumer.startswith(LIMITED):
             self.counters.unmatched += 1
             return None
-        # Consumers of dead letters have their own failures; as dead letters again these would never end.
+        # Failures of consumers that read dead letters would return as dead letters again without end.
         if advisory.sequence and self._streams.is_own(advisory.stream, destination):
             self.counters.looped += 1
             self._warn("rule.own_advisory", stream=advisory.stream, so_far=self.counters.looped)
@@ -294,7 +294,7 @@ class AdvisoriesRun(RuleRun):
             return Outgoing(destination, advisory_block(advisory, size=len(advisory.payload), note=note), b"")
         return Outgoing(destination, advisory_block(advisory, note=note), advisory.payload)
 
-    # -- what else happens -------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------------
 
     def _reconnected(self) -> None:
         if self.state == "ready":

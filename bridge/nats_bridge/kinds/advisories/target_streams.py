@@ -1,4 +1,4 @@
-"""Tracks the streams that store what a rule publishes; reads them at the start, and when streams change."""
+"""Tracks the streams that store the messages of a rule. Reads them at the start, and again when streams change."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _log = structlog.get_logger("bridge.rule")
 class TargetStreams:
     """The streams of the target's account that a rule's destination may land in.
 
-    A stream that was seen once stays known when it is deleted: what is meant for it waits until it is back.
+    A deleted stream stays known, so messages for it wait until it exists again.
 
     Args:
         rule: the rule's name, for the log.
-        source: the connection from which the rule reads.
-        target: the connection that is published to.
+        source: the connection that the rule reads from.
+        target: the connection to publish on.
     """
 
     def __init__(self, rule: str, source: Connection, target: Connection) -> None:
@@ -46,7 +46,7 @@ class TargetStreams:
         return sorted(self._known)
 
     async def open(self, transform: Transform) -> None:
-        """Check now where the results of the transform land, and again whenever a stream changes."""
+        """Find the streams that store results of the transform, now and again whenever a stream changes."""
         self._transform = transform
         await self._events.open()
         await self._look()
@@ -58,14 +58,14 @@ class TargetStreams:
         await self._events.close()
 
     def taker(self, subject: bytes) -> str | None:
-        """The stream that stores what is published on a subject, and confirms it."""
+        """Return the stream that stores and confirms messages with a subject; None without one."""
         for stream, subjects in self._known.items():
             if any(matches(subject, own) for own in subjects):
                 return stream
         return None
 
     def is_own(self, stream: str, subject: bytes) -> bool:
-        """Whether `stream`, as the source's account knows it, is the one that stores what is published on a subject."""
+        """Return whether `stream`, a stream of the source's account, stores messages with this subject."""
         return stream in self._own and any(matches(subject, own) for own in self._known[stream])
 
     async def _follow(self) -> None:
@@ -76,7 +76,7 @@ class TargetStreams:
             patience = None if await self._look() else NO_ANSWER.after()
 
     async def _look(self) -> bool:
-        """Check; return False if the server did not answer."""
+        """Find the streams. Return False if the server did not answer."""
         try:
             found = await self._target.api.stream_names(subject=self._transform.covering.decode())
             for stream in {*found, *self._known}:

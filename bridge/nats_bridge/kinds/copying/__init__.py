@@ -5,6 +5,6 @@ One entry of a rule goes one way: the source's consumer (`nats_bridge.consuming.
 answer of the target. The target itself shows where an entry resumes after a restart: `position` reads its newest copies
 and compares them with the source.
 
-`reading`, `position` and `writing` do not know each other; a `round` joins them. One thing is shared: how far back a
-position looks follows from how wide `writing.window` can be.
+`reading`, `position` and `writing` do not import each other; a `round` combines them. They share one fact: the number
+of copies that `position` checks depends on the maximum size of `writing.window`.
 """

@@ -1,11 +1,12 @@
 """An entry that acknowledges to its source: `acknowledge: true`, for work-queue and interest streams.
 
-Theory of operation. What is not acknowledged is the position: a durable consumer of the entry's own keeps it. A message
-is acknowledged when everything up to it is stored in the target or has become a dead letter, by answers for each: one
-answer for a group can turn out to be wrong, and the source deletes what is acknowledged. A crash in between leaves
-messages that are stored and not acknowledged. They were in flight together, so they are among the entry's newest
-copies; a round begins by reading these, and acknowledges what they name instead of copying it again. A copy's id holds
-the time stamp of its message, so that another message with the same sequence is not mistaken for it.
+Theory of operation. The position is the set of unacknowledged messages, which a durable consumer of the entry keeps. A
+message is acknowledged when everything up to it is stored in the target or has become a dead letter, with a separate
+answer for each: an answer for a group can turn out to be wrong, and the source deletes acknowledged messages. A crash
+in between leaves messages that are stored but not acknowledged. They were in flight together, so they are among the
+entry's newest copies. A round begins by reading these, and acknowledges their messages instead of copying them again.
+The id of a copy contains the time stamp of its message, so another message with the same sequence is not mistaken for
+it.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from nats_transforms.subject import is_subset
 _log = structlog.get_logger("bridge.copying")
 
 MOST_PENDING = 16_384
-"""Messages without an acknowledgement; as many copies at most are stored and not acknowledged after a crash."""
+"""Maximum number of unacknowledged messages. At most this many copies are stored but unacknowledged after a crash."""
 
 
 def durables(rule: CopyingRule, sidecar: str) -> tuple[Durable, ...]:
-    """The durable consumers of a rule's entries; see `RuleKind.durables`."""
+    """Return the durable consumers of a rule's entries; see `RuleKind.durables`."""
     owner = consumer_owner(sidecar, rule.name)
     return tuple(
         Durable(
@@ -58,7 +59,7 @@ def durables(rule: CopyingRule, sidecar: str) -> tuple[Durable, ...]:
 
 
 def _selection(source: Source) -> str:
-    """The part of a consumer's name that identifies an entry: its filters and transforms."""
+    """Return the part of a consumer's name that identifies an entry: its filters and transforms."""
     transforms = [(each.src, each.dest) for each in source.subject_transforms]
     return hashlib.sha256(json.dumps([source.filter_subject, transforms]).encode()).hexdigest()[:6]
 
@@ -67,9 +68,9 @@ class Acknowledging:
     """The acknowledgements of one entry.
 
     Args:
-        plan: what the entry does.
+        plan: the plan of the entry.
         source: the connection that holds the source.
-        counters: where to count.
+        counters: the counters to update.
         fence: the rule's.
     """
 
@@ -83,10 +84,10 @@ class Acknowledging:
         self._reader: AcknowledgingReader | None = None
         self._done = 0  # the sequence of the last message that was handled: sent, or nothing is to be sent of it
         self._gone_until = 0  # up to this sequence, no consumer has held messages for the rule
-        self._gone = 0  # how many of these have not come yet
+        self._gone = 0  # the number of these that are still to come
 
     async def position(self, copies: dict[int, StoredCopy], source_info: Json) -> int:
-        """The sequence of the source after which the consumer begins.
+        """Return the sequence of the source after which the consumer begins.
 
         Args:
             copies: the entry's newest copies of this source, by its sequences.
@@ -114,7 +115,7 @@ class Acknowledging:
         return handled
 
     def _selects_all(self, source: Json) -> bool:
-        """Whether every sequence of the source is a message for the rule."""
+        """Return whether every sequence of the source is a message for the rule."""
         filters, subjects = [each.encode() for each in self._plan.filters], source.get("subjects") or ()
         covered = all(any(is_subset(each.encode(), pattern) for pattern in filters) for each in subjects)
         return not filters or (covered and not source.get("sources") and not source.get("subject_transform"))
@@ -122,12 +123,12 @@ class Acknowledging:
     def reading(
         self, sink: BatchSink, failed: Callable[[BaseException], None], broken: Callable[[str], None]
     ) -> AcknowledgingReader:
-        """The reader of the source in one round."""
+        """Return the reader of the source in one round."""
         self._reader = AcknowledgingReader(self._source, self._consumer, sink, self._counters, failed, broken)
         return self._reader
 
     def copied(self, batch: list[Delivered]) -> set[int]:
-        """The sequences of a batch whose copies are in the target."""
+        """Return the sequences of a batch whose copies are in the target."""
         copied: set[int] = set()
         newest = max(self._copies, default=0)
         for subject, reply, block, _ in batch if newest else ():
@@ -141,7 +142,7 @@ class Acknowledging:
             self._gone -= copy is None and ack.stream_sequence <= self._gone_until
         if newest and ack.stream_sequence >= max(newest, self._gone_until):
             if self._gone_until:
-                # Also what was stored until the new consumer was there, after the source had said where it ends.
+                # Include messages stored before the new consumer existed, but after the source had reported its end.
                 later = (AckReply.parse(reply).stream_sequence for _, reply, _, _ in batch)
                 first = next((sequence for sequence in later if sequence > self._gone_until), self._gone_until + 1)
                 self._counters.lost += max(self._gone, 0) + first - 1 - self._gone_until
@@ -149,7 +150,7 @@ class Acknowledging:
         return copied
 
     def accepted(self, work: Awaitable[None] | None, publisher: Publisher, batch: list[Delivered]) -> Any:
-        """Acknowledge a batch when nothing of it is in flight; `work` is what is awaited until it is sent."""
+        """Acknowledge a batch once nothing of it is in flight. `work` is awaited until it is sent."""
         last = AckReply.parse(batch[-1][1]).stream_sequence
         if work is not None:
             return self._accepted_after(work, publisher, last)
@@ -163,8 +164,8 @@ class Acknowledging:
         self.stored(publisher)
 
     def stored(self, publisher: Publisher) -> None:
-        """Acknowledge what is done."""
+        """Acknowledge the messages that are done."""
         if publisher.over or self._reader is None:
-            return  # what was not sent any more is not done
+            return  # unsent messages are not done
         upto = publisher.confirmed[0] if publisher.has_work else max(publisher.confirmed[0], self._done)
         self._counters.acknowledged += self._reader.acknowledge(upto)

@@ -1,6 +1,6 @@
 """One entry of a copying rule: copies from its position in the target to the source's newest message, endlessly.
 
-An entry lives in rounds (`round`). A start after SIGKILL is such a round, so the entry keeps no other state.
+An entry lives in rounds (`round`). A start after SIGKILL is such a round too, so the entry keeps no other state.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _log = structlog.get_logger("bridge.copying")
 
 
 class CopyEntry:
-    """Copies what one entry selects.
+    """Copies the messages that one entry selects.
 
     Args:
-        context: what its rounds have in common.
+        context: the objects that its rounds share.
         failed: called with the error that ends the rule.
     """
 
@@ -50,7 +50,7 @@ class CopyEntry:
         """Begin the first round.
 
         Raises:
-            BridgeError: what is in the way.
+            BridgeError: the entry cannot start.
         """
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks.append(asyncio.create_task(self._live(begun)))
@@ -66,17 +66,17 @@ class CopyEntry:
             self._tasks.append(asyncio.create_task(watch.run()))
 
     async def stop(self) -> None:
-        """Stop reading, and wait for the answers to what was sent, if the target takes it."""
+        """Stop reading, and wait for the answers to sent messages if the target stores them."""
         await self._end("drain")
         if self.plan.durable:
             await self._context.source.flush()
 
     async def abandon(self) -> None:
-        """Stop at once; the target holds what is in flight, or the next start copies it."""
+        """Stop at once. Messages in flight are in the target, or the next start copies them."""
         await self._end("leave")
 
     async def end_at_once(self) -> None:
-        """Stop at once; the source's server removes the consumer when it has no subscriber."""
+        """Stop at once. The source's server removes the consumer when it has no subscriber."""
         await self._end("cut")
 
     async def _end(self, how: RoundEvent) -> None:
@@ -135,7 +135,7 @@ class CopyEntry:
             raise error
 
     def restart_round(self, reason: str) -> None:
-        """Begin another round, which sees what has changed; also when one is just beginning."""
+        """Begin another round, which sees the changes. Also works while a round is beginning."""
         self._life.interrupt(reason)
 
     def _interrupted(self, reason: str) -> None:
@@ -183,7 +183,7 @@ class CopyEntry:
 
     @property
     def _is_unanswered(self) -> bool:
-        """Whether the target did not answer, and has not answered since."""
+        """Whether a message to the target had no answer, and none has come since."""
         return self._context.outlet.is_silent
 
     @property
@@ -192,7 +192,7 @@ class CopyEntry:
         return self._round is not None and (self._round.reader.has_work or self._round.publisher.has_work)
 
     def status(self) -> dict[str, Any]:
-        """The entry's state, as plain data."""
+        """Return the entry's state, as plain data."""
         return {
             "name": self.plan.source.name,
             "position": self._round.reader.handled if self._round is not None else None,
@@ -207,11 +207,11 @@ class CopyEntry:
 
     @property
     def stream_position(self) -> StreamPosition | None:
-        """Its position in the source; see `nats_bridge.consuming.lag`."""
+        """The position in the source; see `nats_bridge.consuming.lag`."""
         return self._round.reader.stream_position if self._round is not None else self._context.stream_position
 
     async def not_taken(self) -> int | None:
-        """The messages that the round's consumer holds; see `nats_bridge.consuming.lag`.
+        """Return the number of messages that the round's consumer still holds; see `nats_bridge.consuming.lag`.
 
         Raises:
             ApiError: the server refuses, or does not answer.

@@ -21,17 +21,17 @@ class EntryPlan:
         sourcing: the same, compiled.
         stream: the target's name.
         probe: a subject that the target stores, for barriers.
-        filters: those of the source's consumer; none for everything.
+        filters: the filters of the source's consumer; none for everything.
         on_recreated: what to do when the source is a new stream of the same name.
-        sources: how many entries the rule has.
+        sources: the number of the rule's entries.
         keep_sequence: whether copies have the source's sequence numbers.
         filler: the subject for numbers that the source lacks.
-        skip: where to publish what the target refuses; None to stop.
+        skip: the subject for messages that the target refuses; None to stop at them.
         one_by_one: whether order is kept at the price of speed.
-        durable: the durable consumer through which the source's messages are acknowledged; empty if they are not.
-        former: where the rule's former consumers of these subjects are; None where there are none.
+        durable: the durable consumer that acknowledges the source's messages; empty without acknowledgements.
+        former: the position of the rule's former consumers of these subjects; None without any.
         work_queue: whether the source is a work queue.
-        max_pending: how many of its messages may be without an acknowledgement.
+        max_pending: the limit of its unacknowledged messages.
     """
 
     rule: str
@@ -58,7 +58,7 @@ class EntryPlan:
         return self.sources == 1 and not self.durable
 
     def consumer(self, filters: tuple[str, ...]) -> ConsumerPlan:
-        """How the entry reads its source, with these filters; none for all."""
+        """Return the plan of the source's consumer with these filters; none for all."""
         return ConsumerPlan(
             stream=self.source.name,
             filters=filters,

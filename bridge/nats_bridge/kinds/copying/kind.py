@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nats_bridge.rules.handoff.answer import Handoff, Wish
 
 
-# Commands alone need the modules on handoff and permissions: they are imported where they are used.
+# Only commands need the modules on handoff and permissions, so they are imported on use.
 
 
 class CopyingKind(RuleKind[CopyingRule]):
@@ -49,7 +49,7 @@ class CopyingKind(RuleKind[CopyingRule]):
     reads_stream = True
 
     def run(self, rule: CopyingRule, settings: Settings, connections: Opened, context: RuleContext) -> CopyRun:
-        """Create what runs a rule."""
+        """Create the run of a rule."""
         return CopyRun(rule, settings, connections, context)
 
     def needs(self, rule: CopyingRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
@@ -59,7 +59,7 @@ class CopyingKind(RuleKind[CopyingRule]):
         return copying_needs(rule, settings, dialect, known)
 
     def moves(self, rule: CopyingRule, landscape: Landscape, version: str) -> Iterator[Move]:
-        """How messages move through a rule. Copies are published: any stream may take them."""
+        """Yield the moves of messages through a rule. Copies are published, so any stream may store them."""
         space, place = landscape.space(rule.target_connection), f"rule '{rule.name}'"
         build = partial(compiled, version=landscape.dialect(rule.target_connection, version))
         for entry in rule.entries:
@@ -77,7 +77,7 @@ class CopyingKind(RuleKind[CopyingRule]):
                     yield Move(text, rule.name, source, space, EVERYTHING, copied, filler)
 
     def makes(self, rule: CopyingRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
-        """The results of a rule for one message."""
+        """Yield the results of a rule for one message."""
         for entry in rule.entries:
             if incoming.stream in ("", entry.name):
                 sourcing = compiled_entry(entry, dialect, mirrors=isinstance(rule, MirrorRule))
@@ -85,16 +85,16 @@ class CopyingKind(RuleKind[CopyingRule]):
                     yield outcome
 
     def durables(self, rule: CopyingRule, sidecar: str) -> tuple[Durable, ...]:
-        """The durable consumers of the entries that acknowledge."""
+        """Return the durable consumers of the entries that acknowledge."""
         return durables(rule, sidecar)
 
     def refuses_handoff(self, rule: CopyingRule) -> str:
-        """Why no server can take over from a rule."""
+        """Return the reason why no server can take over from a rule."""
         if not isinstance(rule, MirrorRule):
             return ""
         filtered = rule.mirror.filter_subject or rule.mirror.subject_transforms
         how = "with the same filter or transforms " if filtered else ""
-        # Copies that keep the source's sequences carry no record from which anything else could resume.
+        # Copies that keep the source's sequences carry no record that anything else could resume from.
         other = (
             ""
             if rule.keep_sequence
@@ -106,7 +106,7 @@ class CopyingKind(RuleKind[CopyingRule]):
         )
 
     async def handoff(self, rule: CopyingRule, settings: Settings, connections: Opened, wish: Wish) -> Handoff:
-        """The native configuration that takes over from a rule, or gives back to it."""
+        """Return the native configuration that takes over from a rule, or gives back to it."""
         if wish.back:
             from nats_bridge.kinds.copying.handoff.from_server import copying_back
 

@@ -15,7 +15,7 @@ from nats_transforms.dialect import Dialect
 
 
 def copying_needs(rule: CopyingRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
-    """The needs of one rule; see `RuleKind.needs`."""
+    """Yield the needs of one rule; see `RuleKind.needs`."""
     stream, target = rule.target_stream, rule.target_connection
     stored: list[str] = []
     consumers = iter(durables(rule, settings.name))
@@ -49,7 +49,7 @@ def copying_needs(rule: CopyingRule, settings: Settings, dialect: Dialect, known
 
 
 def _acknowledging(source: Source, consumer: str, known: KnownStreams) -> Iterator[Need]:
-    """To read through a durable consumer of its own."""
+    """Yield the needs of reading through the entry's durable consumer."""
     connection, stream = source.connection, source.name
     facts = known.get((connection, stream))
     moved = facts is None or facts.retention != "workqueue"
@@ -64,7 +64,7 @@ def _acknowledging(source: Source, consumer: str, known: KnownStreams) -> Iterat
 
 
 def _others(rule: CopyingRule, stored: list[str], known: KnownStreams) -> Iterator[Need]:
-    """To receive what other clients write to the target."""
+    """Yield the needs of seeing messages that other clients write to the target."""
     if len(rule.entries) > 1 or rule.entries[0].acknowledge:
         return
     facts = known.get((rule.target_connection, rule.target_stream))

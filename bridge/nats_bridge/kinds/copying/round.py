@@ -1,13 +1,12 @@
 """One round of an entry: finds the position in the target, and copies from there until the next interruption.
 
-The problem: whenever it is unknown what the target has stored (a connection broke, an answer did not come, a leader
-changed), guessing would lose messages or copy them twice.
+The problem: whenever the state of the target is unknown (a connection broke, an answer did not come, a leader changed),
+guessing would lose messages or copy them twice.
 
-The idea: do not guess. A round ends then, whatever it has in flight, and the next one reads in the target what it
-holds. So a start of the process and a trouble in the middle of it are the same case. A round is born open and dies
-closed, and owns what it works with: the publisher, whose owner it is; the encoder; and the reader of the source, whose
-sink it is (see `BatchSink`). `round_life` has its states. What an entry remembers from one round to the next is in
-`EntryContext`.
+The idea: do not guess. The round ends then, even with messages in flight, and the next one reads the newest copies in
+the target. So the start of the process and a failure later are the same case. A round is open when it is created and
+closed when it ends, and owns its parts: the publisher, whose owner it is; the encoder; and the reader of the source,
+whose sink it is (see `BatchSink`). Its states are in `round_life`. State that outlives a round is in `EntryContext`.
 
 Example: the target's connection breaks while messages 501 … 510 are in flight.
 
@@ -26,7 +25,7 @@ Invariants:
 * Nothing is published before the position is known, nor after the round's end.
 * When the position is read, everything that was sent before on this connection is stored, or never will be
   (`last_sequence_probe`).
-* Batches are handled one after the other. One that is dropped is read again in the next round.
+* Batches are handled one after the other. A dropped batch is read again in the next round.
 * A round is closed exactly once, also if it is cancelled while it opens.
 """
 
@@ -94,16 +93,16 @@ class EntryContext:
         plan: what to do.
         source: the connection that holds the source.
         target: the connection that holds the target.
-        counters: where to count.
+        counters: the counters to update.
         metrics: updated with every batch.
-        tracing: makes spans around batches; None for none.
+        tracing: makes spans around batches, or None.
         fence: checked before anything is written, and before a round begins.
-        reader: what reads the source for a round; None for a consumer of the rule.
+        reader: makes the reader of the source for a round; None for a consumer of the rule.
         backlog: how much waits in the source.
-        stream_position: up to where everything is known to be stored, between two rounds; None before the first.
-        blocked: the stream that does not exist or does not answer, in words; empty for none.
+        stream_position: the position up to which everything is stored, between rounds; None before the first.
+        blocked: the stream that does not exist or does not answer, as a phrase; empty for none.
         outlet: the way to the target, which publishers use.
-        twin: whether the target takes source records under another name only.
+        twin: whether the target only accepts source records under another name.
     """
 
     plan: EntryPlan
@@ -139,20 +138,20 @@ class EntryContext:
             self.objects = ObjectMetadata(plan.source.name, plan.stream)
 
     def target_of(self, info: Json) -> Target:
-        """The target, by its `STREAM.INFO`."""
+        """Return the target, by its `STREAM.INFO`."""
         target = Target.of(info, self.target.server_version)
         return target.with_record_header(TWIN_HEADER) if self.twin else target
 
     def is_blocked(self, reason: str) -> None:
-        """A stream does not answer."""
+        """Note that a stream does not answer."""
         self.blocked = reason
 
 
 class Round:
-    """One round: the sink of its reader (see `BatchSink`), and the owner of its publisher; made by `begin`.
+    """One round: the sink of its reader (see `BatchSink`), and the owner of its publisher. Created by `begin`.
 
     Args:
-        context: what the entry's rounds have in common.
+        context: the objects that the entry's rounds share.
         life: its state.
         streams: the entry's, as they stand.
 
@@ -168,7 +167,7 @@ class Round:
         self.life = life
         self._context = context
         self._streams, target = streams, streams.target
-        # A message that is skipped would shift all later numbers, and each addition is made of the one before.
+        # A skipped message would shift all later numbers, and each addition depends on the previous one.
         one_by_one = (
             plan.one_by_one
             or (target.replicas > 1 and (plan.keep_sequence or target.counts))
@@ -203,10 +202,10 @@ class Round:
     @classmethod
     @contextlib.asynccontextmanager
     async def begin(cls, context: EntryContext, life: RoundLife) -> AsyncIterator[Round]:
-        """Open a round; close it as its state says.
+        """Open a round, and close it as its state requires.
 
         Raises:
-            BridgeError: what is in the way.
+            BridgeError: the round cannot begin.
         """
         plan, counters = context.plan, context.counters
         counters.rounds += 1
@@ -258,7 +257,7 @@ class Round:
         self._log.info("copying.begins", after_sequence=resume.handled, already_there=len(resume.there))
 
     async def _resume(self) -> Resume:
-        """The point in the source to resume at, by what the target holds."""
+        """Return the point in the source to resume at, based on the target's copies."""
         context, streams, resuming = self._context, self._streams, self._context.resuming
         if self._gap_filler is not None:
             self._gap_filler.follow(streams.last)
@@ -283,7 +282,7 @@ class Round:
             if life.state == "draining":
                 await self._settled()
                 life.happened("leave")
-        finally:  # also where this is cancelled, for a cut must not wait for a server
+        finally:  # also if this is cancelled, because a cut must not wait for a server
             confirmed = Confirmed(*publisher.confirmed, publisher.placed)
             context.resuming.remember(confirmed, publisher.widest)
             if confirmed.sequence:
@@ -301,7 +300,7 @@ class Round:
                 self._log.error("rule.drain_incomplete", reason=str(error))
 
     async def _settled(self) -> None:
-        """Wait for the answers to what was sent, if the target takes it."""
+        """Wait for the answers to sent messages, if the target stores them."""
         while not self.publisher.waiting and self._context.target.client.is_connected:
             try:
                 async with asyncio.timeout(FOUR_A_SECOND):
@@ -327,10 +326,10 @@ class Round:
         return work if context.acknowledging is None else context.acknowledging.accepted(work, self.publisher, batch)
 
     def vanished(self, messages: int) -> None:
-        """Native copying reports nothing either; see `BatchSink`."""
+        """Do nothing, because native copying reports nothing either; see `BatchSink`."""
 
     def confirm(self, reply: bytes) -> Awaitable[None] | None:
-        """Acknowledge nothing: the position is in the target; see `BatchSink`."""
+        """Acknowledge nothing, because the position is in the target; see `BatchSink`."""
         return None
 
     async def settled(self) -> None:
@@ -338,7 +337,7 @@ class Round:
         await self.publisher.settled()
 
     async def stream_recreated(self, info: Json) -> None:
-        """The source is a new stream of the same name; see `BatchSink`."""
+        """Continue with a new stream of the same name; see `BatchSink`."""
         context, created = self._context, str(info["created"])
         context.resuming.decide_about_recreated(created)
         await self.publisher.source_recreated()
@@ -349,14 +348,14 @@ class Round:
         context.resuming.source_recreated(info, key, nanoseconds_of(target_info["state"]["last_ts"]))
 
     async def stream_shortened(self, info: Json, resume_after: int) -> None:
-        """Let the next round compare what the target holds with what the source still holds; see `BatchSink`."""
+        """Let the next round compare the target with the shortened source; see `BatchSink`."""
         self.life.interrupt("the server lost the end of the source")
 
     def checked(self) -> None:
-        """Do nothing: a lost connection ends a round that acknowledges; see `BatchSink`."""
+        """Do nothing, because a lost connection ends a round that acknowledges; see `BatchSink`."""
 
     async def read_on(self, info: Json, after: int) -> None:
-        """Let the next round compare what the target holds with the source; see `BatchSink`."""
+        """Let the next round compare the target with the source; see `BatchSink`."""
         self.life.interrupt("another client has changed the consumer of the source")
 
     def _copy(self, batch: list[Delivered]) -> Awaitable[None] | None:
@@ -374,7 +373,7 @@ class Round:
             return self.publisher.send(out)
         return self._carefully(batch, out, done, special)
 
-    # -- what needs care ---------------------------------------------------------------------------------------------
+    # -- special messages --------------------------------------------------------------------------------------------
 
     async def _carefully(self, batch: list[Delivered], out: list[Operation], done: int, special: Special) -> None:
         """Send messages that the target may refuse one at a time, so that no later one is stored before the answer."""
@@ -389,15 +388,15 @@ class Round:
                 await send([special])
                 await publisher.settled()
             elif not self.life.over:
-                publisher.request_each()  # a dead letter may land in the target, too
+                publisher.request_each()  # a dead letter may be stored in the target as well
                 await self._context.dead_letters.handle(special)
             else:
-                return  # it is neither copied nor a dead letter, so nothing after it may be stored
+                return  # it is neither copied nor a dead letter, so no later message may be stored
             out = []
             done, special = self.encoder.run(batch, out, done)
 
     async def _count(self, batch: list[Delivered], operations: list[Operation]) -> None:
-        """Send additions to counters, each turn when the one before is settled."""
+        """Send additions to counters, each turn when the previous one is settled."""
         subjects = {message_sequence(reply): subject for subject, reply, _, _ in batch}
         for turn in turns(operations, self.encoder.id_line):
             if self.life.over:
@@ -445,10 +444,10 @@ class Round:
                 self.life.interrupt(f"the fillers are not removed yet ({error})")  # the next round begins with that
             self._context.counters.fillers += filled
 
-    # -- what the target has stored, and what it refuses (PublisherOwner) ---------------------------------------------
+    # -- stored and refused messages (PublisherOwner) ----------------------------------------------------------------
 
     def stored(self) -> None:
-        """Acknowledge to the source what is stored, if the entry does that; see `PublisherOwner`."""
+        """Acknowledge stored messages to the source, if the entry acknowledges; see `PublisherOwner`."""
         if self._context.acknowledging is not None:
             self._context.acknowledging.stored(self.publisher)
 
@@ -456,7 +455,7 @@ class Round:
         """Let the rule's policy decide; see `PublisherOwner`."""
         plan = self.plan
         if pub_ack.err_code == SOURCE_RECORD_REFUSED and not self._context.twin:
-            # A cluster in the middle of an upgrade: the stream's leader is newer than the server we talk to.
+            # In a cluster in the middle of an upgrade, the stream's leader can be newer than the connected server.
             self._context.twin = True
             self.life.interrupt("the target takes no source records of the server's own name")
             return
@@ -472,11 +471,11 @@ class Round:
 
 
 Reader: TypeAlias = Callable[[Round, tuple[str, ...]], Reading]
-"""Makes the reader of the source for a round, with these filters; none for all."""
+"""Makes the reader of the source for a round, with these filters (none for all)."""
 
 
 def _consumer(sink: Round, filters: tuple[str, ...]) -> Reading:
-    """A consumer of the rule."""
+    """Return a consumer of the rule."""
     context, plan, life = sink._context, sink.plan, sink.life
     if context.acknowledging is not None:
         return context.acknowledging.reading(sink, life.fail, life.interrupt)

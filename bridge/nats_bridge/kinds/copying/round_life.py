@@ -1,4 +1,4 @@
-"""The states of a round of copying, without I/O. Publisher, reader and entry move it; its end wakes what waits."""
+"""The states of a round of copying, without I/O. Publisher, reader and entry change them; its end wakes all waiters."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ROUND: StateTable[RoundState, RoundEvent] = StateTable(
     closed    -         closed       closed   closed    closed   closed  -
     """
 )
-"""A round is `opening` while it finds out what the target holds, then `copying`.
+"""A round is `opening` while it reads the newest copies in the target, then `copying`.
 
-`broken`: it is unknown what the target has stored, so the next round begins. `failed`: an error ends the rule.
-`draining`: nothing more is read, and what is in flight is awaited; `leaving`: it is not; `cut`: another replica may
-write by now, so nothing is sent to any server. In all but the first two the round ends; in all but these and `draining`
-the publisher sends nothing more.
+`broken`: the state of the target is unknown, so the next round begins. `failed`: an error ends the rule. `draining`:
+the round stops reading and awaits messages in flight. `leaving`: it does not await them. `cut`: another replica may
+write by now, so nothing is sent to any server. In all states but the first two the round ends. In all but these and
+`draining` the publisher sends nothing more.
 """
 
 _SENDING = frozenset({"opening", "copying", "draining"})
@@ -39,13 +39,13 @@ class RoundLife:
     """The state of one round.
 
     Args:
-        interrupted: called with the reason when it is unknown what is stored.
+        interrupted: called with the reason when the state of the target is unknown.
         failed: called with the error that ends the rule.
 
     Attributes:
         state: the state.
         over: whether nothing more is sent.
-        closing: what closes it, once that began.
+        closing: the event that is closing it, once closing began.
     """
 
     def __init__(self, interrupted: Callable[[str], None], failed: Callable[[BaseException], None]) -> None:
@@ -76,7 +76,7 @@ class RoundLife:
                 call()
 
     def interrupt(self, reason: str) -> None:
-        """Interrupt the round: it is unknown what is stored. Without effect once nothing more is sent."""
+        """Interrupt the round, because the state of the target is unknown. No effect once nothing more is sent."""
         if not self.over:
             self.happened("interrupted")
             self._interrupted(reason)

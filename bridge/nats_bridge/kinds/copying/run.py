@@ -71,7 +71,8 @@ class CopyRun(RuleRun):
         self._follower: asyncio.Task[None] | None = None
         self._target_config: Json = {}
         self._plans: list[EntryPlan] = []
-        self._lost_headers: list[str] = []  # for each source, what its copies lack by the settings of both streams
+        # for each source, the headers that its copies lose by the settings of both streams
+        self._lost_headers: list[str] = []
         self._entries: list[CopyEntry] = []
 
     # -- life (RuleRun) ----------------------------------------------------------------------------------------------
@@ -102,7 +103,7 @@ class CopyRun(RuleRun):
         for lost in self._lost_headers:
             self._log.warning("copying.headers_will_be_lost", meaning=lost)
         options = connect_options(self._settings.connections[rule.target_connection], rule.target_connection)
-        # It does not receive what it publishes itself.
+        # This connection does not receive its own messages.
         self._own = self._target = await open_connection(
             rule.target_connection, {**options, "no_echo": True}, client_name=self._settings.name
         )
@@ -192,7 +193,7 @@ class CopyRun(RuleRun):
         return any(entry.has_work for entry in self._entries)
 
     def status(self) -> dict[str, Any]:
-        """The state of every entry; see `RuleRun`."""
+        """Return the state of every entry; see `RuleRun`."""
         return {"stream": self.rule.target_stream, "sources": [entry.status() for entry in self._entries]}
 
     def _in_flight(self) -> InFlight:
@@ -223,7 +224,7 @@ class CopyRun(RuleRun):
                 entry.restart_round("the target's configuration was changed")
 
     def _refused(self, text: str) -> None:
-        """A violation of permissions, of whatever rule on the connection."""
+        """Handle a violation of permissions, which may be of any rule on the connection."""
         subject = refused_publication(text)
         mine = [pattern for plan in self._plans for pattern in (*destinations(plan.sourcing), plan.probe)]
         mine += [self.rule.on_rejected.skip.encode()] if self.rule.on_rejected.skip else []
@@ -234,7 +235,7 @@ class CopyRun(RuleRun):
         if self.state == "ready":
             self._fail(ConnectionLostError(f"connection '{self._target.name}': the server ended it ({reason})"))
 
-    # -- what must not run -------------------------------------------------------------------------------------------
+    # -- refused configurations --------------------------------------------------------------------------------------
 
     def _check_target(self, config: Json) -> None:
         place = f"rule '{self.rule.name}': stream '{self.rule.target_stream}'"
@@ -327,7 +328,7 @@ class CopyRun(RuleRun):
         )
 
     def _check_filters(self, place: str, sourcing: Sourcing, source_stream: Json, server_version: str) -> None:
-        """Whether the source can hold anything that is selected."""
+        """Check whether the source can hold any selected message."""
         subjects = [subject.encode() for subject in source_stream.get("subjects") or ()]
         if not subjects or source_stream.get("sources") or source_stream.get("subject_transform"):
             return
@@ -340,7 +341,7 @@ class CopyRun(RuleRun):
             self._log.warning("rule.selects_nothing", meaning=f"{place}: {said}")
 
     def _check_sequences(self, rule: MirrorRule, place: str, source_stream: Json, target: Json) -> None:
-        """Whether the target's next sequence can be the one that the source has next."""
+        """Check whether the target's next sequence can be the source's next one."""
         config = target["config"]
         filler = rule.filler_subject
         if filler is not None and not any(matches(filler.encode(), s.encode()) for s in config["subjects"]):
@@ -391,7 +392,7 @@ class CopyRun(RuleRun):
 def _acknowledged_filters(
     place: str, source: Source, sourcing: Sourcing, source_stream: Json, server_version: str
 ) -> tuple[str, ...]:
-    """The filters of a consumer whose messages are acknowledged: exactly what is copied, or others would be lost.
+    """Return the filters of a consumer that acknowledges: exactly the copied messages, or others would be lost.
 
     Raises:
         RuleRefusedError: no consumer can select that.
@@ -453,7 +454,7 @@ def _lost_headers(source_stream: Json, target: Target) -> list[str]:
 
 
 def _consumer_filters(sourcing: Sourcing, subjects: Sequence[str], server_version: str) -> tuple[str, ...]:
-    """The filters that the source's server applies; the rest is left out on arrival."""
+    """Return the filters that the source's server applies. Other messages are dropped on arrival."""
     filters = sourcing.filters
     if any(all(is_subset(subject.encode(), pattern) for subject in subjects) for pattern in filters if subjects):
         return ()  # it leaves nothing out, and 2.9 sometimes needs a millisecond per message to find that
@@ -466,6 +467,6 @@ def _consumer_filters(sourcing: Sourcing, subjects: Sequence[str], server_versio
 
 
 def _most_pending(config: Json) -> int:
-    """How many messages a consumer of a source may have without an acknowledgement; -1 is no limit of the stream."""
+    """Return the limit of unacknowledged messages for a source's consumer; -1 means the stream has no limit."""
     limit = int((config.get("consumer_limits") or {}).get("max_ack_pending") or 0)
     return min(limit, MOST_PENDING) if limit > 0 else MOST_PENDING

@@ -26,23 +26,23 @@ class Target:
 
     Attributes:
         name: its name.
-        subjects: what it stores.
-        max_message_size: bytes of header block and payload that it takes; None for no limit of its own.
-        window_ns: how long it remembers message ids, in nanoseconds; 0 if it does not.
-        record_header: the name under which it takes source records from clients.
+        subjects: the subjects that it stores.
+        max_message_size: the maximum bytes of header block and payload; None without a limit.
+        window_ns: the duplicate window in nanoseconds; 0 without one.
+        record_header: the name under which it accepts source records from clients.
         withheld: beginnings of header lines that it would refuse a message for.
-        renamed: beginnings of header lines that it would refuse a message for, or act on, and that copies keep under
-            names of ours.
-        counts: whether it is a counter stream, which adds up what clients publish.
-        kept_per_subject: how many messages of one subject it keeps; 0 for any number.
+        renamed: prefixes of header lines that would make it refuse a message or act on it; copies keep these headers
+            under names of the bridge.
+        counts: whether it is a counter stream, which adds up published messages.
+        kept_per_subject: the limit of messages for each subject; 0 without a limit.
         forgets: whether it removes messages by limits.
         full_is_refused: whether it refuses messages when it is full (discard new).
-        room: how many messages, and bytes, it takes until it is full, by the limits for the whole stream; 0
-            messages where limits per subject decide.
-        fed_by_server: whether the server itself stores messages in it, which no subscriber receives: what it copies
-            natively, delete markers (2.11), what schedules fire (2.12).
-        replicas: how many servers hold it.
-        clock_error_ns: how far its server's clock was ahead of ours when the facts were read, in nanoseconds.
+        room: the messages and bytes until it is full, by the limits for the whole stream; 0 messages if limits per
+            subject decide.
+        fed_by_server: whether the server itself stores messages in it that no subscriber receives: native copies,
+            delete markers (2.11), messages of schedules (2.12).
+        replicas: the number of servers that have it.
+        clock_error_ns: nanoseconds by which the server's clock was ahead of this machine's when the facts were read.
     """
 
     name: str
@@ -109,30 +109,30 @@ class Target:
 
     @staticmethod
     def forgets_by(config: Json) -> bool:
-        """Whether a stream with this configuration removes messages by limits."""
+        """Return whether a stream with this configuration removes messages by limits."""
         return any(int(config.get(limit) or -1) > 0 for limit in _LIMITS)
 
     @property
     def counts_copies(self) -> bool:
-        """Whether its sequences show how many messages it has stored, while no other client writes."""
+        """Whether its sequences show how many messages it has stored, as long as no other client writes."""
         return self.replicas == 1 and self.window_ns > 0 and not self.full_is_refused and not self.fed_by_server
 
     def with_record_header(self, header: bytes) -> Target:
-        """The same, taking source records under another name."""
+        """Return a target that uses another name for source records."""
         return replace(self, record_header=header)
 
     def takes(self, subject: bytes) -> bool:
-        """Whether it stores messages of a subject."""
+        """Return whether it stores messages of a subject."""
         return any(matches(subject, pattern) for pattern in self.subjects)
 
     def without_withheld(self, block: bytes) -> bytes:
-        """Remove from a header block what makes the target refuse the message, or report it elsewhere."""
+        """Remove from a header block all headers that make the target refuse the message, or report it elsewhere."""
         for beginning in self.withheld:
             block = remove_prefix(block, beginning)
         return untraced(block)
 
     def with_renamed(self, block: bytes) -> bytes:
-        """A header block in which nothing acts that a server would store in a copy without effect."""
+        """Rename the headers that would act here, but that a server would store in a copy without effect."""
         return renamed(counting(block) if self.counts else block, self.renamed)
 
 

@@ -1,4 +1,4 @@
-"""An entry's filters and transforms, and where its copies are stored: patterns of subjects, and one for trying."""
+"""Computes where an entry's copies are stored: patterns of their subjects, and one subject for probes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nats_transforms.subject_patterns import Pattern
 
 
 def compiled_entry(source: Source, dialect: Dialect, *, mirrors: bool) -> Sourcing:
-    """The filters and transforms of an entry.
+    """Return the filters and transforms of an entry.
 
     Raises:
         TransformError: the server of the dialect would refuse a transform.
@@ -23,12 +23,12 @@ def compiled_entry(source: Source, dialect: Dialect, *, mirrors: bool) -> Sourci
 
 
 def destinations(sourcing: Sourcing) -> list[bytes]:
-    """Patterns of what an entry stores."""
+    """Return the patterns of the subjects that an entry stores."""
     patterns = [transform.covering for transform in sourcing.transforms]
     return patterns or list(sourcing.filters) or [REST]
 
 
 def common_subject(some: Iterable[bytes], others: Sequence[bytes]) -> bytes | None:
-    """A subject without wildcards that matches a pattern of both; None if there is none."""
+    """Return a subject without wildcards that matches a pattern of both lists; None if none exists."""
     meetings = (Pattern.of(one).meet(Pattern.of(other)) for one in some for other in others)
     return next((common.example for common in meetings if common is not None), None)

@@ -26,7 +26,7 @@ class IngressTarget:
 
 
 def compile_ingress(rule: SubjectTransformRule, dialect: Dialect, inbox_prefix: str = "_INBOX") -> Transform:
-    """The rule's transform, with the checks of the server and those that a subscription adds.
+    """Return the rule's transform, with the checks of the server and those that a subscription adds.
 
     Args:
         rule: the rule.
@@ -69,10 +69,10 @@ def compile_ingress(rule: SubjectTransformRule, dialect: Dialect, inbox_prefix: 
 
 
 async def read_stream(rule: SubjectTransformRule, transform: Transform, connection: Connection) -> IngressTarget:
-    """Check that the stream exists and takes the rule's destination, and that no stream takes its source.
+    """Check that the stream exists and stores the rule's destination, and that no stream stores its source.
 
     Raises:
-        StreamMissingError: there is no such stream.
+        StreamMissingError: the stream does not exist.
         RuleRefusedError: the rule cannot work with the streams as they are.
         ApiError: the server refuses, or does not answer.
     """

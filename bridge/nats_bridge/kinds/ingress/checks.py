@@ -37,7 +37,7 @@ class IngressChecks(RuleChecks[SubjectTransformRule]):
     def problems(
         self, rule: SubjectTransformRule, at: Path, version: str, connections: Mapping[str, Connection]
     ) -> Iterator[Problem]:
-        """The problems of a rule."""
+        """Yield the problems of a rule."""
         inbox_prefix = connections.get(rule.source_connection, Connection()).inbox_prefix
         source, destination = rule.subject_transform.src, rule.subject_transform.dest
         at = (*at, "subject_transform")
@@ -64,7 +64,7 @@ class IngressChecks(RuleChecks[SubjectTransformRule]):
 
 def _source_problem(source: str, destination: str, version: str, reserved: tuple[str, ...]) -> str | None:
     if reason := filter_problem(source) if source else None:
-        # Up to 2.10 white space is let through, and the other texts are those of the whole transform.
+        # Up to 2.10 white space is accepted, and the other errors are about the whole transform.
         error = _refusal(source, destination, [with_transforms(each) for each in candidates(version)][-1])
         return reason if error is None else f"{reason}; servers say: {error.description} ({error.err_code})"
     space = next((space for space in reserved if subjects_of(source or ">").meet(subjects_of(space))), None)
@@ -77,7 +77,7 @@ def _source_problem(source: str, destination: str, version: str, reserved: tuple
 
 
 def _built(source: str, destination: str, version: str) -> Transform | str:
-    """The transform, or why servers refuse it; with the native dialect only if all do."""
+    """Return the transform, or the reason why servers refuse it; with the native dialect only if all do."""
     reported = ""
     for candidate in dict.fromkeys(map(with_transforms, candidates(version))):
         built = _built_as(source, destination, candidate)
@@ -98,7 +98,7 @@ def _built_as(source: str, destination: str, dialect: Dialect) -> Transform | st
 
 
 def _refusal(source: str, destination: str, dialect: Dialect) -> StreamConfigError | None:
-    """The server's refusal of a stream with this transform, if it refuses it."""
+    """Return the server's refusal of a stream with this transform, if it refuses it."""
     config = {"name": "S", "subjects": ["s"], "subject_transform": {"src": source, "dest": destination}}
     try:
         validate(config, dialect)

@@ -1,16 +1,16 @@
 """The hot loop of an ingress rule: batches of published messages in, protocol operations out.
 
-A message keeps its payload, its raw header block and its reply subject, so that the stream answers the publisher. Per
-subject, the operation's start is built once; a message costs one look-up and one bytes operation.
+A message keeps its payload, its raw header block and its reply subject, so the stream answers the publisher. For each
+subject, the start of the operation is built once, so a message costs one look-up and one bytes operation.
 
-A message that the stream cannot store is not published; its publisher, if it waits for an answer, gets one in the form
-of the stream's own errors. The server would store some of these, under a subject that no client can publish on, or that
-is none of the stream's.
+A message that the stream cannot store is not published. Its publisher gets an answer in the form of the stream's own
+errors, if it waits for one. A server would store some of these messages under a subject that clients cannot publish on,
+or that the stream does not have.
 
-A reply subject is the publisher's choice, too. Servers before 2.14.10 and 2.15.3 send a PubAck wherever it says:
-to ``$JS.API.STREAM.MSG.DELETE.ORDERS``, it deletes the message that has the PubAck's sequence. All servers refuse a
-client's message with a reply of a service import. So a message with a reserved reply is refused. It gets an answer only
-if a service import waits for it, to which any service may answer.
+The publisher also chooses the reply subject. Servers before 2.14.10 and 2.15.3 send a PubAck to any subject: if it is
+`$JS.API.STREAM.MSG.DELETE.ORDERS`, this deletes the message with the PubAck's sequence. All servers refuse a client's
+message with a reply subject of a service import. So a message with a reserved reply subject is refused. It gets an
+answer only if a service import waits for it, because any service may answer there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nats_transforms.reserved import is_reserved_reply, is_service_reply
 from nats_transforms.subject import matches, text_of
 from nats_transforms.transform import Transform
 
-_LONGEST_LINE = 4000  # bytes of subject and reply; servers end a connection at lines of more than 4096
+_LONGEST_LINE = 4000  # bytes of subject and reply; servers end a connection at lines longer than 4096
 _ERROR_CODE = 10156  # the server's own for a stream transform whose destination is invalid
 
 
@@ -63,7 +63,7 @@ class IngressCounters(Counters):
 
 
 class _RefusedError(Exception):
-    """Messages with a subject cannot be published; the text says why."""
+    """Messages with a subject cannot be published; the text has the reason."""
 
 
 class IngressEncoder:
@@ -71,10 +71,10 @@ class IngressEncoder:
 
     Args:
         transform: from the publisher's subject to the stream's.
-        source: what the rule subscribes to.
+        source: the subject that the rule subscribes to.
         stream: the stream's name.
         subjects: the stream's subjects.
-        counters: where to count.
+        counters: the counters to update.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class IngressEncoder:
         return KnownSubjects(self._becomes, kept=not self._transform.is_random)
 
     def run(self, batch: Sequence[Delivered], out: list[bytes]) -> None:
-        """Append what is to be written for a batch, in order: messages for the stream, answers to publishers."""
+        """Append the operations for a batch, in order: messages for the stream, and answers to publishers."""
         get, append = self._known.young.get, out.append
         passed = 0
         for subject, reply, block, payload in batch:
@@ -117,7 +117,7 @@ class IngressEncoder:
         self._counters.passed_on += passed
 
     def _target(self, subject: bytes) -> bytes:
-        """The new subject, followed by a space; empty if the message is refused, for `last_refusal`."""
+        """Return the new subject and a space; empty if the message is refused, with the reason in `last_refusal`."""
         try:
             return self._known.enter(subject)
         except _RefusedError as error:
@@ -132,7 +132,7 @@ class IngressEncoder:
         return destination + b" "
 
     def _reason(self, destination: bytes | None) -> str:
-        """Why a message is refused; empty if it is not."""
+        """Return the reason why a message is refused; empty if it is not."""
         if destination is None:
             return "holds a wildcard as a token, which no transform matches"
         code = unpublishable(destination)

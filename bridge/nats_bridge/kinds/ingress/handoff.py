@@ -1,7 +1,7 @@
 """Hands over rules of kind subject_transform.
 
-The bridge answers publishers on `src` and stores on `dest`; the server needs `src` among the stream's subjects for
-that. While both are there, a message is stored twice: the sidecar must be stopped first.
+The bridge answers publishers on `src` and stores on `dest`. To replace it, the server needs `src` among the stream's
+subjects. While both are active, a message is stored twice, so the sidecar must be stopped first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nats_transforms.subject import collide, is_subset
 
 
 async def hand_over(rule: SubjectTransformRule, connection: Connection) -> Handoff:
-    """The configuration that takes over; see `RuleKind.handoff`."""
+    """Return the configuration that takes over; see `RuleKind.handoff`."""
     config = (await existing_stream(connection, rule.name, rule.stream))["config"]
     place = f"stream '{rule.stream}'"
     transform = rule.subject_transform
@@ -67,7 +67,7 @@ async def hand_over(rule: SubjectTransformRule, connection: Connection) -> Hando
 
 
 async def hand_back(rule: SubjectTransformRule, connection: Connection) -> Handoff:
-    """The configuration without the native transform that the rule repeats."""
+    """Return the configuration without the native transform that the rule repeats."""
     config = (await existing_stream(connection, rule.name, rule.stream))["config"]
     place = f"stream '{rule.stream}'"
     present = config.get("subject_transform")

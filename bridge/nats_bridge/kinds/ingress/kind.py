@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nats_bridge.permissions.stream_facts import KnownStreams
     from nats_bridge.rules.handoff.answer import Handoff, Wish
 
-# Commands alone need the modules `handoff` and `permissions`: they are imported where they are used.
+# Only commands need the modules `handoff` and `permissions`, so they are imported on use.
 
 
 class IngressKind(RuleKind[SubjectTransformRule]):
@@ -45,7 +45,7 @@ class IngressKind(RuleKind[SubjectTransformRule]):
     def run(
         self, rule: SubjectTransformRule, settings: Settings, connections: Opened, context: RuleContext
     ) -> IngressRun:
-        """Create what runs a rule."""
+        """Create the run of a rule."""
         return IngressRun(rule, connections[rule.source_connection], context)
 
     def needs(
@@ -57,7 +57,7 @@ class IngressKind(RuleKind[SubjectTransformRule]):
         return ingress_needs(rule, settings, dialect, known)
 
     def moves(self, rule: SubjectTransformRule, landscape: Landscape, version: str) -> Iterator[Move]:
-        """How messages move through a rule."""
+        """Yield the moves of messages through a rule."""
         source, destination = rule.subject_transform.src or ">", rule.subject_transform.dest
         dialect = landscape.dialect(rule.source_connection, version)
         outcome = compiled(source, destination, dialect)
@@ -67,7 +67,7 @@ class IngressKind(RuleKind[SubjectTransformRule]):
             yield Move(text, rule.name, space, space, Pattern.of_source(source, dialect), (), outcome)
 
     def makes(self, rule: SubjectTransformRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
-        """The results of a rule for one message."""
+        """Yield the results of a rule for one message."""
         transform, message = compile_ingress(rule, dialect), incoming.message
         if (destination := transform.apply(message.subject)) is not None:
             yield Republished(destination, message.header_block, message.payload)
@@ -75,7 +75,7 @@ class IngressKind(RuleKind[SubjectTransformRule]):
             yield unmatched(message.subject, (transform.pattern,))
 
     async def handoff(self, rule: SubjectTransformRule, settings: Settings, connections: Opened, wish: Wish) -> Handoff:
-        """The native configuration that takes over from a rule, or gives back to it."""
+        """Return the native configuration that takes over from a rule, or gives back to it."""
         from nats_bridge.kinds.ingress.handoff import hand_back, hand_over
 
         return await (hand_back if wish.back else hand_over)(rule, connections[rule.source_connection])

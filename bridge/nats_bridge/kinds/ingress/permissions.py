@@ -17,8 +17,8 @@ from nats_transforms.dialect import Dialect
 def ingress_needs(
     rule: SubjectTransformRule, settings: Settings, dialect: Dialect, known: KnownStreams
 ) -> Iterator[Need]:
-    """The needs of one rule; see `RuleKind.needs`."""
-    leased = settings.leadership is not None  # only who holds the rule's lease listens, without a queue group
+    """Yield the needs of one rule; see `RuleKind.needs`."""
+    leased = settings.leadership is not None  # only the holder of the rule's lease listens, without a queue group
     connection, transform = rule.source_connection, rule.subject_transform
     stored = compile_ingress(rule, dialect).covering.decode()
     yield write(connection, stored, f"passes on to stream {rule.stream}", computed=True)

@@ -1,11 +1,11 @@
 """Runs an ingress rule: publishers' messages go to the stream on their transformed subjects.
 
-Theory of operation. The rule subscribes to `src` in a queue group of its own, so that sidecars without leases share the
-messages, and publishes each with the publisher's reply subject: the stream answers the publisher itself. The
-subscription exists exactly while the stream can store its messages. Without it the server answers publishers "no
-responders" at once, as it does for a stream that does not exist; no message is received only to be lost.
+Theory of operation. The rule subscribes to `src` in a separate queue group, so that sidecars without leases share the
+messages. It publishes each with the publisher's reply subject, so the stream answers the publisher itself. The
+subscription exists exactly while the stream can store its messages. Without the subscription the server answers
+publishers "no responders" at once, as for a stream that does not exist, so no message is received only to be lost.
 
-As for any subscription, delivery is at most once: nothing is written twice.
+As with any subscription, delivery is at most once: no message is written twice.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class IngressRun(RuleRun):
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Check the transform and the streams; create nothing on a server.
+        """Check the transform and the streams. Create nothing on a server.
 
         Raises:
-            ConfigError: the transform, or what it would take messages from.
-            StreamMissingError: there is no such stream.
+            ConfigError: the transform is invalid, or its source cannot be subscribed to.
+            StreamMissingError: the stream does not exist.
             RuleRefusedError: the stream does not store the destination, or another stream stores the source already.
         """
         inboxes = self._connection.client.new_inbox().rpartition(".")[0]
@@ -143,7 +143,7 @@ class IngressRun(RuleRun):
         return self._writer is not None or bool(self._waiting) or self._delivery.has_work
 
     def status(self) -> dict[str, Any]:
-        """The stream, and why the rule takes no messages if it does not; see `RuleRun`."""
+        """Return the stream, and the reason if the rule receives no messages; see `RuleRun`."""
         return {"stream": self.rule.stream, "position": None, "paused_because": self._paused_because or None}
 
     # -- messages ----------------------------------------------------------------------------------------------------
@@ -214,12 +214,12 @@ class IngressRun(RuleRun):
         await self._connection.flush()
 
     async def _unsubscribe(self) -> None:
-        """Let the server send to others, and write all that it had sent to us by then."""
+        """Let the server send to other subscribers, and write all messages that it has already sent."""
         subscription = self._subscription
         if subscription is None:
             return
         await subscription.unsubscribe()
-        await self._connection.flush()  # after the last message that the server had for us
+        await self._connection.flush()  # after the last message that the server had sent
         self._subscription = None
         await subscription.release()
         while self._writer is not None:
@@ -275,7 +275,7 @@ class IngressRun(RuleRun):
                 meaning="the stream's own subject_transform acts on what this rule publishes",
             )
 
-    # -- what else happens -------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def _reconnected(self) -> None:
         if self.state in ("ready", "waiting"):
@@ -284,7 +284,7 @@ class IngressRun(RuleRun):
     def _refused(self, text: str) -> None:
         rule, subject = self.rule, refused_publication(text)
         subjects = self._target.subjects if self._target is not None else ()
-        # Others on the connection publish, too.
+        # Others publish on this connection as well.
         if subject and any(matches(subject, own) for own in subjects):
             advice = f"publish to the subjects of stream '{rule.stream}'"
         elif refused_subscription(text) == rule.subject_transform.src.encode():

@@ -1,4 +1,4 @@
-"""A republish rule as the engine takes it."""
+"""Compiles a republish rule for the engine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from nats_transforms.republish import Republish, compile_republish
 
 
 def compile_rule(rule: RepublishRule, dialect: Dialect) -> Republish:
-    """The rule's transform, with what it leaves out.
+    """Compile the rule's transform with its exclusions.
 
     Raises:
-        ConfigError: the dialect does not know the transform.
+        ConfigError: the dialect does not support the transform.
     """
     exclude = [pattern.encode() for pattern in rule.exclude]
     where = None if rule.where is None else rule.where.condition

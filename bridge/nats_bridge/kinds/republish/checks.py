@@ -22,7 +22,7 @@ class RepublishChecks(RuleChecks[RepublishRule]):
     def problems(
         self, rule: RepublishRule, at: Path, version: str, connections: Mapping[str, Connection]
     ) -> Iterator[Problem]:
-        """The problems of a rule."""
+        """Yield the problems of a rule."""
         if rule.delivery is Delivery.AT_LEAST_ONCE and not rule.durable:
             yield Problem(
                 (*at, "durable"),
@@ -47,7 +47,7 @@ class RepublishChecks(RuleChecks[RepublishRule]):
             )
 
     def warning(self, rule: RepublishRule, dialect: Dialect) -> str:
-        """Whether a message may choose a command to the server as its destination."""
+        """Return whether a message may choose a command to the server as its destination."""
         transform = compile_transform((rule.republish.src or ">").encode(), rule.republish.dest.encode(), dialect)
         return reserved_remark(transform, exclude=[pattern.encode() for pattern in rule.exclude])
 

@@ -1,13 +1,13 @@
 """The hot loop: batches of stored messages in, protocol operations out.
 
-It writes byte for byte what `nats_transforms.republish` returns (a test compares the two); but it builds everything
-constant for a rule once, and a message costs a few bytes operations and one dict look-up.
+Its output is byte for byte that of `nats_transforms.republish` (a test compares the two). But everything constant for a
+rule is built once, so a message costs a few bytes operations and one dict look-up.
 
 It keeps an entry per subject: the destination and the last sequence. Entries live in a dict that is bounded by memory.
-When it is full, sweeps go through it, and what was not seen since the sweep before began moves into a compact map of
-last sequences (`subject_sequences`), one entry for each that enters. Subjects without an entry then use that map
-directly; of their messages, only each sixteenth makes its subject enter. So nothing is ever cleared whole, and subjects
-that come once cost little.
+When it is full, sweeps go through it. For each new entry, one that was not used since the previous sweep began moves
+into a compact map of last sequences (`subject_sequences`). Subjects without an entry use that map directly, and only
+every sixteenth of their messages creates an entry. So the dict is never cleared at once, and subjects that come once
+cost little.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from nats_transforms.subject import matcher
 from nats_transforms.timestamp import rfc3339_nano
 
 _HOT_BYTES = 40 << 20
-"""How much the entries of recent subjects may take."""
+"""Size limit for the entries of recent subjects."""
 _ENTRY_BYTES = 260
-"""An entry with its share of the dict; its subject and its destination come on top."""
+"""Size of an entry with its share of the dict, without its subject and destination."""
 _SEARCHED_SUBJECTS = 65_536
 _ENTERS = 16
-"""Of so many messages whose subject has no entry, one gives it one, when there are many."""
+"""When the dict is full, one in this many messages without an entry creates one."""
 _LOOKS = 8
-"""How many entries are inspected to find one that was not seen lately."""
+"""Number of entries to inspect for one that was not used recently."""
 _NONE = b"0"
 _BLOCK = itemgetter(2)  # of a delivered message
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A predecessor that may have been removed; only the server knows the newest one before `sequence`."""
+    """A predecessor that may have been removed. Only the server knows the newest one before `sequence`."""
 
     subject: bytes
     last: int
@@ -51,14 +51,14 @@ class Suspect:
 
 
 class Remaining(NamedTuple):
-    """The newest message of a subject, 0 if none; and whether nothing newer than what was deleted was there yet."""
+    """The newest message of a subject (0 if none), and whether nothing newer than the deleted message existed yet."""
 
     newest: int
     in_time: bool
 
 
 Ask: TypeAlias = Callable[[Suspect], Awaitable[Remaining | None]]
-"""Finds out what is left of a suspect's subject; None where the model of the stream knows it now."""
+"""Requests the remaining messages of a suspect's subject. Returns None if the model of the stream can now decide."""
 
 OnReserved: TypeAlias = Callable[[bytes, Refusal], None]
 """Gets a subject, and the command that its messages would become."""
@@ -69,15 +69,15 @@ class RepublishEncoder:
 
     Args:
         republish: the compiled rule.
-        retention: the model of what the stream has removed.
-        counters: where to count.
-        own_subjects: the stream's own subjects where the target is the stream's own account: messages with such
-            a destination are not published, because they would be stored and republished endlessly.
+        retention: the model of removals from the stream.
+        counters: the counters to update.
+        own_subjects: the stream's subjects, if the target is in the stream's account. Messages with such a destination
+            are not published, because they would be stored and republished endlessly.
         max_payload: bytes that the target server accepts in one message, headers included.
         on_reserved: gets each new subject whose messages would be commands to the server.
 
     Attributes:
-        waiting: messages of a batch that are not handled, because what is left of a subject is being asked for.
+        waiting: messages of a batch that wait for a request about a subject.
     """
 
     def __init__(
@@ -111,11 +111,11 @@ class RepublishEncoder:
             lines = lines_form(republish.stream, republish.dialect, headers_only=False, time=b"%b%bZ", absent=b"")
             self._form = b"HPUB %b %d %d\r\n%b" + lines + b"%b\r\n"
             self._form_size = len(lines % (b"", b"", b"", b"", b""))
-        # By subject: the destination (None: not published), the last sequence, and the size of the constant part of the
-        # header lines (the reason, where not published).
+        # For each subject: the destination (None if not published), the last sequence, and the size of the constant
+        # part of the header lines (or the reason why it is not published).
         self._entries: dict[bytes, list[Any]] = {}
         self._room = _HOT_BYTES
-        self._missed = 0  # messages whose subject had no entry while there was no room
+        self._missed = 0  # messages without an entry while the dict was full
         self._unswept: list[bytes] = []  # subjects that the present sweep has not come to
         self._sweeps = (0, 0)  # the stream's sequence when the sweep before began, and when the present one did
         self._second = b""
@@ -123,8 +123,8 @@ class RepublishEncoder:
         self._looked_up = (b"", 0)
 
     def set_own_subjects(self, patterns: Sequence[bytes]) -> None:
-        """See `Args`; call `forget_destinations` after a change, unless nothing is known yet."""
-        # Most rules can land on none of them, and a search for each new subject costs.
+        """See `Args`. Call `forget_destinations` after a change, unless no message was encoded yet."""
+        # Most rules cannot publish on any of them, and a search for each new subject is expensive.
         self._would_loop = matcher([each for each in patterns if may_land_on(self._republish.transform, each)])
 
     def seed(self, subject: bytes, sequence: bytes) -> None:
@@ -136,7 +136,10 @@ class RepublishEncoder:
             entry[1] = sequence
 
     def subjects_of(self, sequences: Sequence[int]) -> dict[int, bytes]:
-        """The subjects whose last message has one of the sequences; not those of a map that takes long to search."""
+        """Return the subjects whose last message has one of the sequences.
+
+        A map that is too large to search is left out.
+        """
         wanted = {b"%d" % sequence: sequence for sequence in sequences}
         found = {wanted[entry[1]]: subject for subject, entry in self._entries.items() if entry[1] in wanted}
         if len(self.last_sequences) <= _SEARCHED_SUBJECTS:
@@ -147,12 +150,12 @@ class RepublishEncoder:
         return found
 
     def forget(self) -> None:
-        """The stream is a new one: nothing that was known still holds."""
+        """Note that the stream is a new one, so nothing known about it is valid."""
         self.last_sequences.clear()
         self._clear()
 
     def forget_destinations(self) -> None:
-        """The stream's subjects or the target changed: derive again what depends on them."""
+        """Forget everything derived from the stream's subjects or the target, which have changed."""
         for subject, entry in self._entries.items():
             self._keep(subject, entry[1])
         self._clear()
@@ -163,10 +166,10 @@ class RepublishEncoder:
         Args:
             batch: delivered messages.
             out: gets the operations.
-            ask: asks for a predecessor that may have been removed; None where nothing is removed.
+            ask: requests a predecessor that may have been removed; None if nothing is ever removed.
 
         Returns:
-            None, or something to await until the whole batch is handled: a predecessor must be asked for.
+            None, or an awaitable that handles the rest of the batch after a request about a predecessor.
         """
         before = len(out)
         retention = self.retention
@@ -235,7 +238,7 @@ class RepublishEncoder:
                 around = len(stamp)
             fraction = time[-9:].rstrip(b"0")
             if not fraction:
-                # A whole second has no dot. What follows in the same second needs it again.
+                # A whole second has no dot. The next time in the same second needs it again.
                 second, stamp = b"", stamp[:-1]
                 around = len(stamp)
             opened = block[:-2] if block else header_block.START
@@ -248,7 +251,7 @@ class RepublishEncoder:
         self._second, self._stamp = second, stamp
 
     def _run_careful(self, batch: Sequence[Delivered], out: list[bytes]) -> int:
-        """Run with care: predecessors may be removed, or the rule is headers-only, or the dialect has no time stamp."""
+        """Encode carefully: predecessors may be removed, the rule is headers-only, or the dialect has no time stamp."""
         retention = self.retention
         following = retention.active
         at = 5 if batch[0][1].count(b".") == 8 else 7
@@ -291,7 +294,7 @@ class RepublishEncoder:
         return len(batch)
 
     def _existing(self, subject: bytes, last: int, sequence: int) -> int | None:
-        """Return the predecessor that the server would have found; None, with `_suspect` set, where it is unknown."""
+        """Return the predecessor that the server would have found; None, with `_suspect` set, if it is unknown."""
         retention, found = self.retention, last
         uncertain = False
         if retention.skipped and (skipped := retention.newest_skipped(last, sequence)):
@@ -341,7 +344,7 @@ class RepublishEncoder:
 
         Args:
             subject: the subject.
-            sequence: that of its message, which is stored as its last one where the entry is not kept.
+            sequence: the sequence of its message, which is stored as the last one if no entry is created.
             is_kept: whether the entry must be kept, because the message may have to be handled again.
         """
         while self._room <= 0 and self._entries:
@@ -360,8 +363,8 @@ class RepublishEncoder:
         """Move an entry into the compact map.
 
         Args:
-            sequence: where the stream is.
-            is_forced: whether it may be one that was seen lately, if no other is found.
+            sequence: the present sequence of the stream.
+            is_forced: whether a recently used entry may be removed if no other is found.
 
         Returns:
             Whether one was moved.
@@ -407,16 +410,16 @@ class RepublishEncoder:
 
 
 def _size_of(subject: bytes) -> int:
-    """About how many bytes a subject's entry takes; destinations are about as long as subjects."""
+    """Return the approximate size of a subject's entry. Destinations are about as long as subjects."""
     return _ENTRY_BYTES + 2 * len(subject)
 
 
 def _stamp_of(time: bytes) -> bytes:
-    """The time stamp up to the dot, for a time in nanoseconds as decimal text."""
+    """Return the time stamp up to the dot, for a time in nanoseconds as decimal text."""
     return b"%b." % rfc3339_nano(int(time[:-9]) * 1_000_000_000)[:-1]
 
 
 def _without_size(block: bytes) -> tuple[bytes, bytes]:
-    """Undo what a headers-only consumer adds: the block as stored, and the payload's size in bytes as text."""
+    """Undo the change of a headers-only consumer. Return the block as stored, and the payload's size as text."""
     at = block.rfind(b"Nats-Msg-Size: ")
     return block[:at] + b"\r\n", block[at + 15 : -4]

@@ -1,7 +1,7 @@
 """Hands over rules of kind republish.
 
-Native republish has no position: it begins with the first message that is stored after the update. What was stored
-before that and not yet republished is the bridge's to finish; `takeover` does so.
+Native republish has no position: it begins with the first message that is stored after the update. The bridge must
+finish the messages that were stored earlier and not yet republished; `takeover` does that.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def take_over(
 
 
 async def hand_over(rule: RepublishRule, sidecar: str, connections: Mapping[str, Connection]) -> Handoff:
-    """The configuration that takes over; see `RuleKind.handoff`."""
+    """Return the configuration that takes over; see `RuleKind.handoff`."""
     source, target = connections[rule.source_connection], connections[rule.target_connection]
     info = await existing_stream(source, rule.name, rule.stream)
     config, place = info["config"], f"stream '{rule.stream}'"
@@ -81,7 +81,7 @@ async def hand_over(rule: RepublishRule, sidecar: str, connections: Mapping[str,
 
 
 async def hand_back(rule: RepublishRule, sidecar: str, connections: Mapping[str, Connection]) -> Handoff:
-    """The configuration without the native republish that the rule repeats."""
+    """Return the configuration without the native republish that the rule repeats."""
     source = connections[rule.source_connection]
     info = await existing_stream(source, rule.name, rule.stream)
     config, place = info["config"], f"stream '{rule.stream}'"

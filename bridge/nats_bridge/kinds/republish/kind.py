@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nats_bridge.permissions.stream_facts import KnownStreams
     from nats_bridge.rules.handoff.answer import Handoff, Wish
 
-# Commands alone need the modules `handoff` and `permissions`: they are imported where they are used.
+# Only commands need the modules `handoff` and `permissions`, so they are imported on use.
 
 
 class RepublishKind(RuleKind[RepublishRule]):
@@ -43,7 +43,7 @@ class RepublishKind(RuleKind[RepublishRule]):
     )
 
     def run(self, rule: RepublishRule, settings: Settings, connections: Opened, context: RuleContext) -> RepublishRun:
-        """Create what runs a rule."""
+        """Create the run of a rule."""
         source, target = connections[rule.source_connection], connections[rule.target_connection]
         return RepublishRun(rule, source, target, context)
 
@@ -54,7 +54,7 @@ class RepublishKind(RuleKind[RepublishRule]):
         return republish_needs(rule, settings, dialect, known)
 
     def moves(self, rule: RepublishRule, landscape: Landscape, version: str) -> Iterator[Move]:
-        """How messages move through a rule."""
+        """Yield the moves of messages through a rule."""
         source, destination = rule.republish.src or ">", rule.republish.dest
         dialect = landscape.dialect(rule.source_connection, version)
         outcome = compiled(source, destination, dialect)
@@ -64,22 +64,22 @@ class RepublishKind(RuleKind[RepublishRule]):
             yield Move(text, rule.name, store, space, Pattern.of_source(source, dialect), leaves, outcome)
 
     def makes(self, rule: RepublishRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
-        """The results of a rule for one message."""
+        """Yield the results of a rule for one message."""
         republish, message = compile_rule(rule, dialect), incoming.message
         outcome: Outcome | None = republish.unselected(message) or republish.apply(message, incoming.last_sequence)
         if outcome := outcome or republish.refusal(message.subject):
             yield outcome
 
     def keeps_position(self, rule: RepublishRule) -> bool:
-        """Whether another replica resumes a rule where this one drained it."""
+        """Return whether another replica resumes a rule where this one drained it."""
         return rule.durable
 
     def durables(self, rule: RepublishRule, sidecar: str) -> tuple[Durable, ...]:
-        """The durable consumer that keeps a rule's position."""
+        """Return the durable consumer that keeps a rule's position."""
         return (Durable.of(rule.name, rule.stream, rule.source_connection, sidecar),) if rule.durable else ()
 
     async def handoff(self, rule: RepublishRule, settings: Settings, connections: Opened, wish: Wish) -> Handoff:
-        """The native configuration that takes over from a rule, or gives back to it."""
+        """Return the native configuration that takes over from a rule, or gives back to it."""
         from nats_bridge.kinds.republish.handoff import hand_back, hand_over
 
         return await (hand_back if wish.back else hand_over)(rule, settings.name, connections)

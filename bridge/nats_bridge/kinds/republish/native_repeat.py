@@ -1,4 +1,4 @@
-"""Finds out whether a stream's own republish sends what a rule sends, as it does after a handoff. Pure."""
+"""Finds out whether a stream's own republish sends the same messages as a rule, as it does after a handoff. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _LONGEST_REST = 3  # tokens that are tried for a `>`
 
 
 def sent_twice(rule: Republish, config: Json, server: Dialect) -> Pattern | None:
-    """Subjects whose messages the rule and the server send to the same subject; None if there are none.
+    """Return subjects whose messages both the rule and the server send to the same subject; None if none exist.
 
-    One example of each number of tokens decides: destinations that are equal only for particular tokens, such as those
-    of `$1.$2` and `$2.$1`, are not found. `where` is not considered: what it selects is sent twice.
+    One example for each number of tokens decides. Destinations that are equal only for particular tokens, such as those
+    of `$1.$2` and `$2.$1`, are not found. `where` is ignored, because its messages are sent twice.
 
     Args:
         rule: the compiled rule, whose target is the stream's account.
@@ -29,7 +29,7 @@ def sent_twice(rule: Republish, config: Json, server: Dialect) -> Pattern | None
     try:
         native = compile_republish(rule.stream, given, server)
     except (EngineError, TypeError):
-        return None  # of a newer server; what it sends is unknown
+        return None  # an option of a newer server; its effect is unknown
     both = Pattern.of_transform(rule.transform).meet(Pattern.of_transform(native.transform))
     brought = any(config.get(member) for member in ("mirror", "sources", "subject_transform"))
     stored = [EVERYTHING] if brought else map(Pattern.of, config.get("subjects") or ())
@@ -41,7 +41,10 @@ def sent_twice(rule: Republish, config: Json, server: Dialect) -> Pattern | None
 
 
 def _same(rule: Republish, native: Republish, subjects: Pattern, more: int) -> bool:
-    """Whether both send the messages on an example of some subjects to the same one; `more` tokens follow."""
+    """Return whether both send an example of some subjects to the same destination.
+
+    `more` is the number of extra tokens.
+    """
     if more and not subjects.rest:
         return False
     tokens = (*subjects.tokens, *([ANY] * more))

@@ -17,7 +17,7 @@ from nats_transforms.dialect import Dialect
 
 
 def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
-    """The needs of one rule; see `RuleKind.needs`."""
+    """Yield the needs of one rule; see `RuleKind.needs`."""
     stream, source, target = rule.stream, rule.source_connection, rule.target_connection
     yield write(target, compile_rule(rule, dialect).transform.covering.decode(), "publishes", computed=True)
     yield from existing(source, stream)
@@ -45,7 +45,7 @@ def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, k
 
 
 def _watching(rule: RepublishRule, known: KnownStreams) -> Iterator[Need]:
-    """The permissions for work-queue and interest streams: to see other consumers."""
+    """Yield the permissions for work-queue and interest streams: to see other consumers."""
     source, stream = rule.source_connection, rule.stream
     facts = known.get((source, stream))
     if facts is None:

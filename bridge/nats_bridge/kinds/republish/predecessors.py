@@ -1,11 +1,11 @@
 """Requests the newest message that a removal leaves on a subject, as soon as the advisory arrives.
 
-The problem: after a removal, `retention` may not know which message is a subject's newest. Only the server does, and
-only for as long as nothing else is stored or removed there.
+The problem: after a removal, `retention` may not know a subject's newest message. Only the server does, and only as
+long as nothing else is stored or removed there.
 
-The idea: the server looks a predecessor up just before it stores a message. A request before that finds the same one;
-afterwards the message itself, a rollup or another removal may have removed it. So the request does not wait for the
-next message. An answer that comes too late is counted as uncertain.
+The idea: the server looks a predecessor up just before it stores a message. An earlier request finds the same
+predecessor. Later, the message itself, a rollup or another removal may have removed it. So the request does not wait
+for the next message. An answer that comes too late is counted as uncertain.
 
 Example: subject b has messages 3 and 6, and a client deletes 6.
 
@@ -21,18 +21,17 @@ time  in the stream      here
 If 7 had been stored before the request arrived, the answer would be 7. It is newer than 6, so the newest below 6 is
 searched. That may have been removed by 7 itself: the answer is right most of the time, and counted as uncertain.
 
-Three things can keep a request from being made at once, and each has its place: the encoder has not seen the deleted
-message yet (`_coming`); more than `_MOST_AT_ONCE` were deleted together, so that the encoder asks when it needs an
-answer (`newest_remaining`); the answer of a request is deleted in turn, before a message came (`_answered` has its
-subject).
+Three cases delay a request, and each has its place: the encoder has not seen the deleted message yet (`_coming`); more
+than `_MOST_AT_ONCE` were deleted together, so the encoder requests the answer when it needs it (`newest_remaining`);
+the message in an answer is deleted in turn before the next one comes (`_answered` has its subject).
 
 Invariants:
 
-* Removals reach `retention` in the order in which their advisories arrive, whether or not a request is answered. What
-  `STREAM.INFO` shows after a purge follows when it is known. A purge that keeps messages of one subject changes
-  nothing.
+* Removals reach `retention` in the order in which their advisories arrive, even if a request has no answer yet. The
+  state that `STREAM.INFO` shows after a purge follows when it is known. A purge that keeps messages of one subject
+  changes nothing.
 * There is at most one request at a time for each deleted message, and one for each purge.
-* Every removal is counted once, when it is known what it means.
+* Every removal is counted once, when its effect is known.
 """
 
 from __future__ import annotations
@@ -59,14 +58,15 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 
-_MOST_AT_ONCE = 64  # deletions that are asked about at a time; of others the predecessor is asked when it is needed
-_MOST_KEPT = 4096  # answers for subjects on which nothing has come since
+# maximum number of deletions with a request at a time; for others, the predecessor is requested when needed
+_MOST_AT_ONCE = 64
+_MOST_KEPT = 4096  # answers for subjects without a new message since
 _MOMENT_NS = 1_000_000  # at most, usually: from a removal to the time stamp of its advisory
 _EVERYTHING = b">"
 
 
 class Predecessors:
-    """Requests what removals have left of one stream, and answers the encoder.
+    """Requests the messages that removals have left in one stream, and answers the encoder.
 
     Args:
         connection: the connection that holds the stream.
@@ -90,9 +90,10 @@ class Predecessors:
         self._counters = encoder.counters
         self._last_encoded = last_encoded
         self._log = log
-        self._fresh: dict[int, int] = {}  # deleted, and not looked up yet; and when the server reported it
+        # deleted messages that are not looked up yet, with the time of the server's report
+        self._fresh: dict[int, int] = {}
         self._coming: set[int] = set()  # deleted, and not seen yet
-        self._requests: dict[int, asyncio.Task[Remaining | None]] = {}  # by what was deleted
+        self._requests: dict[int, asyncio.Task[Remaining | None]] = {}  # by deleted sequence
         self._answered: dict[int, bytes] = {}  # the subjects of the answers
         self._purges: dict[SubjectPurge, asyncio.Task[None]] = {}
 
@@ -101,14 +102,14 @@ class Predecessors:
         await end_tasks(*self._requests.values(), *self._purges.values())
 
     def forget(self) -> None:
-        """The stream is a new one: its sequences restart at 1."""
+        """Note that the stream is a new one: its sequences restart at 1."""
         self._fresh.clear()
         self._coming.clear()
         self._requests.clear()
         self._answered.clear()
 
     def deleted(self, removal: Deleted) -> None:
-        """A message was deleted."""
+        """Note that a message was deleted."""
         retention, sequence = self._encoder.retention, removal.sequence
         retention.after(removal.time_ns, lambda _: retention.removed(sequence))
         if not retention.needs_server_for_deleted:
@@ -128,7 +129,7 @@ class Predecessors:
             return  # the newest message of a subject is among those that are kept
 
         def apply(coming: int) -> None:
-            # Asked to purge below 1, older servers purge everything: what the server answers decides.
+            # Older servers purge everything if asked to purge below 1, so the server's answer decides.
             purge.begin((min(removal.below, coming) if removal.below > 1 else coming) - 1)
             retention.purged(purge)
 
@@ -141,12 +142,15 @@ class Predecessors:
         return bool(self._coming)
 
     def handed_on(self) -> None:
-        """Search for removed messages among those that the encoder has seen since; only while some are expected."""
+        """Search for removed messages among those that the encoder has seen since.
+
+        Call it only while some are expected.
+        """
         if min(self._coming) <= self._last_encoded()[0]:
             self._search()
 
     async def newest_remaining(self, suspect: Suspect) -> Remaining | None:
-        """The newest message left of a suspect's subject; None where the model knows it now. See `Ask`."""
+        """Return the newest remaining message of a suspect's subject; None if the model can now decide. See `Ask`."""
         self._search()
         retention = self._encoder.retention
         purges = {purge for purge in retention.purges(suspect.subject, suspect.last) if not purge.answered}
@@ -165,7 +169,7 @@ class Predecessors:
     # -- deletions ---------------------------------------------------------------------------------------------------
 
     def _search(self) -> None:
-        """Find the subjects whose last message was deleted, and ask what is left of them."""
+        """Find the subjects whose last message was deleted, and request their remaining messages."""
         fresh, self._fresh = self._fresh, {}
         position, newest_ns = self._last_encoded()
         seen = [sequence for sequence in self._coming if sequence <= position]
@@ -207,7 +211,7 @@ class Predecessors:
                 if newest and await api.next_message(stream, name, deleted):
                     return Remaining(newest, in_time=False)
         except (ApiError, UnicodeDecodeError):
-            return None  # then it is asked when it is needed
+            return None  # then it is requested when needed
         if newest:
             self._answered[newest] = subject
         return Remaining(newest, in_time=True)
@@ -231,7 +235,7 @@ class Predecessors:
         subject_filter = purge.subject_filter.decode()
         try:
             found = await self._patiently(lambda: self._connection.api.next_message(self._stream, subject_filter, 1))
-            # Read after that: what is stored later has met what is left.
+            # Read the state after that, because later messages are stored next to the remaining ones.
             state = await self._patiently(self._state) or state
         except ApiError as error:
             self._log.warning("rule.stream_not_seen", reason=str(error))
@@ -239,7 +243,7 @@ class Predecessors:
         lowest, last = int(state["first_seq"]), int(state["last_seq"])
         retention.answer(purge, first, last)
         if 0 < first <= handled and stored_ns > time_ns - _MOMENT_NS:
-            # It was stored after the purge, and was processed with what was purged before its report arrived.
+            # It was stored after the purge, and was processed with the purged messages before the report arrived.
             self._counters.last_sequence_uncertain += 1
         if retention.limits.max_msgs:
             deleted = state.get("deleted") or ()
@@ -254,7 +258,7 @@ class Predecessors:
         return state
 
     async def _patiently(self, request: Callable[[], Awaitable[_Answer]]) -> _Answer | None:
-        """The answer, however long it takes; None if the stream is deleted."""
+        """Return the answer, without a time limit; None if the stream is deleted."""
         while True:
             await self._connection.connected()
             try:

@@ -1,21 +1,20 @@
-"""Models what a stream has removed, to compute `Nats-Last-Sequence`.
+"""Models the removals of a stream, to compute `Nats-Last-Sequence`.
 
-The problem: the server looks the last sequence of a subject up just before it stores a message. A message that is
-removed by then does not count. From outside, a removal shows late, or not at all.
+The problem: the server looks the last sequence of a subject up just before it stores a message. A message removed
+before that does not count. From outside, a removal shows late or not at all.
 
 The idea: follow the server's removals in the order in which messages are stored.
 
 * exactly: `max_msgs`, `max_msgs_per_subject`, rollups (they are deterministic), and message deletes and purges
   whose advisories arrive in time;
-* as well as an outside process can, and counted: `max_age`, `max_bytes` and message TTLs, where the server's own
-  timers decide.
+* approximately and counted: `max_age`, `max_bytes` and message TTLs, because the server's own timers decide these.
 
-`floor` is the lowest sequence that can still exist; `holes` are removed sequences above it. An advisory holds for
-messages stored after it, not for older ones that are still in flight to us; so it waits (`after`) until the first
-message with that time or a later one.
+`floor` is the lowest sequence that can still exist; `holes` are removed sequences above it. An advisory applies to
+messages stored after it, not to older ones that are still in flight to the bridge. So it waits (`after`) until the
+first message with that time or a later one.
 
-`skipped` are sequences that were never delivered: a predecessor may be among them, which only the server knows. They
-matter until the stream is known to hold none of them (`gone_at`).
+`skipped` are sequences that were never delivered. A predecessor may be among them, which only the server knows. They
+matter until the stream is known to contain none of them (`gone_at`).
 
 Example: a stream with `max_msgs: 3`. A client deletes message 4 between 5 and 6.
 
@@ -29,7 +28,7 @@ message  stream before it  floor  holes  newest message seen on its subject  Nat
 6 b      3 5               3      4      4, a hole: `suspects`               the server is asked: 3 (`predecessors`)
 ```
 
-With `max_msgs_per_subject: 1`, the server need not be asked: nothing older can be left, so it would be 0. With a
+With `max_msgs_per_subject: 1`, no request is needed: nothing older can be left, so the answer would be 0. With a
 greater one, or rollups, and `max_msgs`, the model keeps the sequences of each subject (`history`).
 
 Invariants:
@@ -39,7 +38,7 @@ Invariants:
 * A removal is applied once, before the first message that was stored after it, and to none that was stored before.
 * Calls come in stream order: `advance` for each batch; for each message `apply_until`, `reach`, then `stored`.
 
-Sequences here are ints; nothing here does I/O.
+Sequences are ints here, and nothing does I/O.
 """
 
 from __future__ import annotations
@@ -106,8 +105,7 @@ class StreamLimits:
 
     @property
     def needs_every_subject(self) -> bool:
-        """Whether the consumer must have no filter: other subjects decide what is removed on ours, or are needed to
-        detect gaps.
+        """Whether the consumer must have no filter, because other subjects influence the removals, or show gaps.
 
         With one message a subject, a late message is overwritten, and only the sequences show it.
         """
@@ -121,13 +119,13 @@ class StreamLimits:
 
 @dataclass(slots=True, eq=False)
 class SubjectPurge:
-    """A purge of subjects, which removes from the oldest on, and what is known to be left.
+    """A purge of subjects, which removes the oldest messages first, and the known remaining ones.
 
     Attributes:
-        subject_filter: what was purged.
-        up_to: the newest sequence that may be purged; 0 until the first message after the purge comes.
-        answered: whether the server has answered what is left.
-        seen_to: the stream's last sequence at that answer: messages up to it may have been stored before others that
+        subject_filter: the purged subjects.
+        up_to: the newest sequence that may be purged; 0 until the first message after the purge.
+        answered: whether the server has reported the remaining messages.
+        seen_to: the stream's last sequence at that answer. Messages up to it may have been stored before others that
             were removed since.
     """
 
@@ -142,10 +140,10 @@ class SubjectPurge:
         self.up_to = min(up_to, self._first_remaining - 1) if self._first_remaining else up_to
 
     def answer(self, first_remaining: int, seen_to: int) -> None:
-        """Apply what the server reports.
+        """Apply the server's answer.
 
         Args:
-            first_remaining: the first sequence that is left of what the filter means, 0 if none is.
+            first_remaining: the first remaining sequence that matches the filter; 0 if none is left.
             seen_to: the stream's last sequence, read after that.
         """
         self.answered, self._first_remaining, self.seen_to = True, first_remaining, seen_to
@@ -182,7 +180,7 @@ class Retention:
 
     @property
     def active(self) -> bool:
-        """Whether a stored predecessor may be removed; while false, every last sequence seen is still valid."""
+        """Whether a predecessor may have been removed. While false, every last sequence seen is still valid."""
         return self.limits.removes or self.raised or self.pending or self._has_gaps or bool(self.skipped)
 
     @property
@@ -192,14 +190,14 @@ class Retention:
 
     @property
     def forgettable(self) -> int:
-        """The sequence from which on all last sequences below the floor can be forgotten; 0 if something is left."""
+        """The sequence from which all last sequences below the floor can be forgotten; 0 while removals are pending."""
         if not self.raised or self.limits.removes or self._waiting or self._has_gaps or self.skipped:
             return 0
         return max(self.floor, self.seen_to + 1)
 
     @property
     def needs_server_for_deleted(self) -> bool:
-        """Whether only the server knows what is left of a subject whose last message was deleted."""
+        """Whether only the server knows the remaining messages of a subject whose last message was deleted."""
         return self.history is None and self.limits.max_msgs_per_subject != 1
 
     @property
@@ -207,16 +205,19 @@ class Retention:
         return bool(self.holes or self.purged_subjects or self.purged_filters)
 
     def after(self, time_ns: int, change: Callable[[int], None]) -> None:
-        """Apply a change when the first message stored after `time_ns` comes; it is called with its sequence."""
+        """Apply a change when the first message stored after `time_ns` comes.
+
+        It is called with that message's sequence.
+        """
         self._waiting.append((time_ns, change))
 
     def apply_until(self, time_ns: int, sequence: int) -> None:
-        """A message stored at `time_ns` comes: apply what was removed before."""
+        """Apply removals that happened before the next message, which was stored at `time_ns`."""
         while self._waiting and self._waiting[0][0] <= time_ns:
             self._waiting.popleft()[1](sequence)
 
     def begin(self, first_sequence: int) -> None:
-        """Set the start of the stream; nothing is known of sequences below."""
+        """Set the start of the stream; nothing is known about lower sequences."""
         if first_sequence > self.floor:
             self._clear_below(first_sequence)
 
@@ -233,7 +234,7 @@ class Retention:
             self._removals += 1
 
     def purged(self, purge: SubjectPurge) -> None:
-        """Messages were purged. What is left of them may be reported later."""
+        """Add a purge. The remaining messages may be reported later."""
         of_filter = self.purged_filters
         if is_valid_literal(purge.subject_filter):
             of_filter = self.purged_subjects.setdefault(purge.subject_filter, [])
@@ -244,7 +245,7 @@ class Retention:
         ]
         of_filter.append(purge)
         if self.limits.max_msgs and not purge.answered:
-            self.unanswered.append(purge)  # which messages go next depends on how many are left
+            self.unanswered.append(purge)  # the number of remaining messages decides which ones are removed next
         self._clear(purge)
 
     def observe(self, first_sequence: int, deleted: Iterable[int]) -> None:
@@ -261,7 +262,7 @@ class Retention:
         self._clear(purge)
 
     def _clear(self, purge: SubjectPurge) -> None:
-        """Raise the floor to what a purge of everything has left, once that is known."""
+        """Raise the floor to the first message after a purge of everything, once known."""
         if purge.answered and purge.up_to and purge.subject_filter == b">":
             self.seen_to = max(self.seen_to, purge.seen_to)
             self.raise_floor(purge.up_to + 1)
@@ -271,11 +272,14 @@ class Retention:
         self.skipped.append((first, last))
 
     def gone_at(self, sequence: int, newest: int) -> None:
-        """When the stream's last sequence was `sequence`, it held none of what was skipped up to `newest`."""
+        """Note that skipped sequences up to `newest` were gone when `sequence` was the last one."""
         self._gone_at = sequence, newest
 
     def newest_skipped(self, last: int, sequence: int) -> int:
-        """The newest of what never came between two messages that may have been there for the later one, 0 if none."""
+        """Return the newest skipped sequence between two messages that may have existed for the later one.
+
+        0 if none.
+        """
         at = bisect_left(self.skipped, (sequence,))
         lowest = max(last + 1, self.floor)
         while at:
@@ -290,7 +294,7 @@ class Retention:
         return 0
 
     def advance(self, sequence: int, time_ns: int) -> None:
-        """Once per batch, with its first message: remember ages, expire by `max_age`, forget what matters no more."""
+        """Process the first message of a batch: note its age, expire by `max_age`, forget old skipped sequences."""
         if self.skipped and sequence > self._gone_at[0]:
             newest = self._gone_at[1]
             self.skipped = [(max(first, newest + 1), last) for first, last in self.skipped if last > newest]
@@ -308,7 +312,7 @@ class Retention:
             self.raise_floor(ages[0][1])
 
     def suspects(self, subject: bytes, last: int) -> bool:
-        """Whether `last`, at or above the floor, may nevertheless be removed."""
+        """Return whether `last`, at or above the floor, may nevertheless be removed."""
         if last in self.holes:
             return True
         # For each message: loops cost less than `any` does.
@@ -321,7 +325,7 @@ class Retention:
         return False
 
     def purges(self, subject: bytes, last: int) -> list[SubjectPurge]:
-        """The purges that `last` may have fallen to."""
+        """Return the purges that `last` may have fallen to."""
         return [
             purge
             for purge in (*self.purged_subjects.get(subject, ()), *self.purged_filters)
@@ -329,7 +333,7 @@ class Retention:
         ]
 
     def newest_known(self, subject: bytes, last: int) -> int | None:
-        """The message in place of a suspect: the newest that exists, 0 if none; None where only a server knows."""
+        """Return the newest existing message instead of a suspect, 0 if none; None if only a server knows."""
         purges = self.purges(subject, last)
         if not all(purge.answered for purge in purges):
             return None
@@ -338,15 +342,18 @@ class Retention:
             while live and self.suspects(subject, live[-1]):
                 live.pop()
             return live[-1] if live else 0
-        # A purge takes what is oldest, so nothing older than a purged message is left.
+        # A purge removes the oldest messages, so nothing older than a purged message is left.
         return 0 if purges or self.limits.max_msgs_per_subject == 1 else None
 
     def is_late(self, subject: bytes, last: int, sequence: int) -> bool:
-        """Whether the server was asked what is left after `sequence` was stored: `last` may have gone in between."""
+        """Return whether the server answered after `sequence` was stored.
+
+        Then `last` may have been removed in between.
+        """
         return any(sequence <= purge.seen_to for purge in self.purges(subject, last))
 
     def reach(self, sequence: int) -> None:
-        """Everything below `sequence` is stored: apply `max_msgs`. Needed where a filter hides messages from us."""
+        """Apply `max_msgs` when everything below `sequence` is stored. Needed if a filter hides messages."""
         most = self.limits.max_msgs
         if not most or self.exhausted:
             return
@@ -362,7 +369,7 @@ class Retention:
         self.floor = floor
 
     def stored(self, subject: bytes, sequence: int, last: int, rollup: bytes | None) -> None:
-        """A message was stored; apply what the server removes because of it. `last`: its predecessor, 0 if none."""
+        """Apply the removals that a stored message causes. `last` is its predecessor; 0 if none."""
         limits = self.limits
         if rollup == b"all" and limits.rollups:
             self._clear_below(sequence)
@@ -392,7 +399,7 @@ class Retention:
             self.holes.add(live.popleft())
 
     def _live(self, subject: bytes) -> deque[int]:
-        """The subject's messages that still exist, oldest first."""
+        """Return the subject's messages that still exist, oldest first."""
         assert self.history is not None
         live = self.history.setdefault(subject, deque())
         while live and live[0] < self.floor:

@@ -1,4 +1,4 @@
-"""Keeps the model of what a stream removes current: by advisories, by missing sequences, and by asking the server."""
+"""Keeps the model of a stream's removals current: from advisories, missing sequences, and requests to the server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RetentionFollower:
 
     Attributes:
         info: the newest that changed anything.
-        predecessors: what removals have left.
+        predecessors: requests the messages that removals have left.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class RetentionFollower:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Begin to receive removals; before anything else is asked about the stream."""
+        """Begin to receive removals, before any other request about the stream."""
         self._tasks.append(asyncio.create_task(self._poll_reported()))
         await self._source.removals.follow(self._stream, self._on_removal)
 
     async def begin(self, handled: int) -> None:
-        """Start the model from the stream's present state, of which everything up to a sequence is handled."""
+        """Start the model from the stream's present state. Everything up to `handled` is handled."""
         retention = self._encoder.retention
         state = (await self._source.api.stream_info(self._stream, deleted=bool(self._limits.max_msgs)))["state"]
         retention.begin(min(int(state["first_seq"]), handled + 1))
@@ -89,7 +89,7 @@ class RetentionFollower:
             self._tasks.append(asyncio.create_task(self._refresh_floor()))
 
     async def leave(self) -> None:
-        """Receive no more removals; what the encoder still asks is answered."""
+        """Receive no more removals. Pending requests of the encoder are still answered."""
         await end_tasks(*self._tasks)
         await self._source.removals.leave(self._stream, self._on_removal)
 
@@ -108,7 +108,7 @@ class RetentionFollower:
         self._gap.set()
 
     def recreated(self, info: Json) -> None:
-        """The stream is a new one."""
+        """Note that the stream is a new one."""
         self.info = info
         self._encoder.forget()
         self.predecessors.forget()
@@ -133,7 +133,7 @@ class RetentionFollower:
             self._counters.removals += 1
 
     async def _read_stream(self, time_ns: int = 0) -> None:
-        """Update the model with removals, which hold for messages stored after `time_ns`; detect stream updates."""
+        """Update the model with removals, which apply to messages stored after `time_ns`. Detect stream updates."""
         try:
             # Only max_msgs needs the number of removed messages between the first and the last.
             deleted_too = bool(self._limits.max_msgs and time_ns)
@@ -166,7 +166,7 @@ class RetentionFollower:
             return False
 
     async def _bound_gaps(self) -> None:
-        """Request the stream's end once sequences were missing: after it, they are no predecessors."""
+        """Request the stream's end once sequences were missing: later messages cannot have them as predecessors."""
         while True:
             await self._gap.wait()
             self._gap.clear()

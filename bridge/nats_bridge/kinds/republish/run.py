@@ -61,11 +61,11 @@ class RepublishRun(RuleRun):
     Args:
         rule: the rule.
         source: the connection that holds the stream.
-        target: the connection that is published to.
+        target: the connection to publish on.
         context: the rule's surroundings.
 
     Attributes:
-        republish: the compiled rule; after `check`.
+        republish: the compiled rule; set by `check`.
     """
 
     rule: RepublishRule
@@ -82,7 +82,7 @@ class RepublishRun(RuleRun):
         self._info: Json = {}
         self._reader: OrderedReader | None = None
         self._warned_too_large = 0
-        self._unsent: list[bytes] = []  # operations of a batch of which others wait for a predecessor
+        self._unsent: list[bytes] = []  # operations of a batch that wait for a predecessor
         self._newest = b""  # the reply subject of the last message of the last batch
         self._resumed_at: KeptPosition | None = None
         self._is_drained = False
@@ -90,12 +90,12 @@ class RepublishRun(RuleRun):
     # -- start -------------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Check the stream and refuse what must not run; create nothing on a server.
+        """Check the stream, and refuse a rule that must not run. Create nothing on a server.
 
         Raises:
-            StreamMissingError: there is no such stream.
-            RuleRefusedError: the rule would loop or change what its stream holds.
-            ConfigError: the dialect does not know the transform.
+            StreamMissingError: the stream does not exist.
+            RuleRefusedError: the rule would loop or change the contents of its stream.
+            ConfigError: the dialect does not support the transform.
         """
         rule = self.rule
         place = f"rule '{rule.name}': stream '{rule.stream}'"
@@ -115,7 +115,8 @@ class RepublishRun(RuleRun):
                 f" {', '.join(config.get('subjects') or ())}: choose one outside of them"
             )
         self._refuse_repetition(config)
-        known = () if config.get("sources") else subjects  # sources bring subjects that are none of the stream's
+        # messages of sources can have subjects that the stream does not list
+        known = () if config.get("sources") else subjects
         remark = reserved_remark(self.republish.transform, known, self.republish.exclude)
         self.remarks = (remark,) if remark else ()
         self._filter = self._filter_subject(limits)
@@ -136,10 +137,10 @@ class RepublishRun(RuleRun):
 
     @property
     def _start(self) -> Start:
-        """Where the rule begins without a position: a stream that was created while the rule waited for it is all new.
+        """The start without a position. All of a stream that was created while the rule waited for it is new.
 
-        A stream that is only back, restored or loaded late, is older than the wait, or holds messages that are older
-        than its creation time. Servers before 2.14 change that time (`nats_bridge.client.stream_identity`).
+        A stream that only reappeared (restored or loaded late) is older than the wait, or has messages older than its
+        creation time. Servers before 2.14 change that time (`nats_bridge.client.stream_identity`).
         """
         start, absent_since = self.rule.start, self._context.absent_since
         if start.policy != "new" or absent_since is None:
@@ -150,7 +151,7 @@ class RepublishRun(RuleRun):
         return Start("first") if is_young and (first is None or first.time_ns >= created) else start
 
     async def keep_start(self) -> None:
-        """Keep the end of the stream, where `start: new` begins; see `RuleRun`."""
+        """Store the end of the stream, where `start: new` begins; see `RuleRun`."""
         last = int(self._info["state"]["last_seq"]) if self._start.policy == "new" else 0
         if await RuleConsumer(self._source.api, self._plan).keep_start(last) and last:
             self._warn_of_beginning(last)
@@ -230,7 +231,7 @@ class RepublishRun(RuleRun):
     async def _position_of_lease(self, replay: Replay) -> int | None:
         """Return the stream sequence after which the rule resumes without its durable consumer; None if unknown.
 
-        With another `start` than `new`, the rule begins there, as its page says.
+        With another `start` than `new`, the rule begins there, as documented.
         """
         kept = self._context.term.kept
         if not self.begins_at_end or kept is None or kept.stream != self.rule.stream:
@@ -242,7 +243,7 @@ class RepublishRun(RuleRun):
         return after
 
     def _position_to_keep(self) -> KeptPosition | None:
-        """Return the last message that the rule is done with; None if its delivery mode forbids to resume there.
+        """Return the last message that the rule is done with; None if its delivery mode does not allow resuming there.
 
         At most once must not send a message again. So it has a position only after everything in flight is settled.
         """
@@ -273,10 +274,10 @@ class RepublishRun(RuleRun):
         )
 
     def encoder(self, retention: Retention) -> RepublishEncoder:
-        """The rule's encoder, before its first message; after `check`.
+        """Return the rule's encoder, before its first message. Call it after `check`.
 
         Args:
-            retention: the model of what the stream removes.
+            retention: the model of removals from the stream.
         """
         return RepublishEncoder(
             self.republish,
@@ -297,7 +298,7 @@ class RepublishRun(RuleRun):
             await self._reader.close()
             await self._delivery.settled()
             if self._reader.consumer.has_sent(self._delivery.acknowledged) and self._context.fence.is_open:
-                # Acknowledgements have no answer of their own; the next start must not find an older position.
+                # Acknowledgements are not answered, and the next start must not find an older position.
                 await self._source.api.acknowledge(self._delivery.acknowledged)
             self._is_drained = True
         await self._source.flush()
@@ -352,7 +353,7 @@ class RepublishRun(RuleRun):
         return self._reader is not None and (self._reader.has_work or self._delivery.has_work)
 
     def status(self) -> dict[str, Any]:
-        """The stream, and the sequence of the last message taken; see `RuleRun`."""
+        """Return the stream, and the sequence of the last message received; see `RuleRun`."""
         return {"stream": self.rule.stream, "position": self.position}
 
     @property
@@ -386,15 +387,15 @@ class RepublishRun(RuleRun):
         return self._delivery.send(out, batch[-1][1], oldest_ns)
 
     def _last_encoded(self) -> tuple[int, int]:
-        """The last message taken: its sequence, and when the stream stored it, in nanoseconds since 1970."""
+        """Return the last message taken: its sequence, and when the stream stored it, in nanoseconds since 1970."""
         return self.position, AckReply.parse(self._newest).time_ns if self._newest else 0
 
     def vanished(self, messages: int) -> None:
-        """Count what was removed before the consumer reached it; see `BatchSink`."""
+        """Count messages that were removed before the consumer reached them; see `BatchSink`."""
         self.counters.vanished += messages
 
     def confirm(self, reply: bytes) -> Awaitable[None] | None:
-        """Acknowledge once everything before is confirmed; see `BatchSink`."""
+        """Acknowledge `reply` once everything before it is confirmed; see `BatchSink`."""
         return self._delivery.send([], reply)
 
     async def settled(self) -> None:
@@ -407,7 +408,7 @@ class RepublishRun(RuleRun):
         self._follower.recreated(info)
 
     async def stream_shortened(self, info: Json, resume_after: int) -> None:
-        """Count that, and learn again what precedes the messages after `resume_after`; see `BatchSink`."""
+        """Count the loss, and find the predecessors of the messages after `resume_after` again; see `BatchSink`."""
         self.counters.shorter_streams += 1
         await self.read_on(info, resume_after)
 
@@ -416,7 +417,7 @@ class RepublishRun(RuleRun):
         self._delivery.acknowledge_again()
 
     async def read_on(self, info: Json, after: int) -> None:
-        """Learn again what precedes the messages after a sequence; see `BatchSink`."""
+        """Find the predecessors of the messages after a sequence again; see `BatchSink`."""
         self._delivery.acknowledged = self._newest = b""  # of messages that come again, or are lost
         self._resumed_at = KeptPosition(self.rule.stream, after, 0)
         self._follower.recreated(info)
@@ -450,7 +451,7 @@ class RepublishRun(RuleRun):
         if self._source.client.is_connected and self._context.fence.is_open:
             self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply, self._context.fence)
 
-    # -- what else happens -------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def _config_changed(self, config: Json) -> None:
         try:
@@ -502,7 +503,7 @@ class RepublishRun(RuleRun):
             self._log.warning("rule.side_effects", meaning=f"the stream {self._side_effects}")
 
     def _refused(self, text: str) -> None:
-        """A violation of permissions, of whatever is on the connections."""
+        """Handle a violation of permissions, which may be of any rule on the connections."""
         subject = refused_publication(text)
         if subject and self._is_ours(subject):
             self._delivery.refused()
@@ -515,10 +516,11 @@ class RepublishRun(RuleRun):
             )
 
     def _is_ours(self, subject: bytes) -> bool:
-        """Whether the rule publishes on a subject."""
+        """Return whether the rule publishes on a subject."""
         stream, durable = self.rule.stream.encode(), self._durable_name.encode()
         if subject.startswith(b"$JS.ACK."):
-            # Other acknowledgements only limit what consumers send ahead; see `nats_bridge.client.delivery_limit`.
+            # Other acknowledgements only limit the messages that consumers send ahead; see
+            # `nats_bridge.client.delivery_limit`.
             return b".%b.%b." % (stream, durable) in subject
         if subject.startswith(b"$JS.FC."):
             return b".%b." % stream in subject
@@ -532,14 +534,14 @@ class RepublishRun(RuleRun):
             return None
         tokens = source.encode().split(DOT)
         wild = partial(is_wild, by_first_byte=self._by_first_byte)
-        # Of a token such as `*x` a consumer's filter takes only itself, and a transform of an older server any token.
+        # A consumer's filter matches a token such as `*x` literally; a transform of an older server matches any token.
         if any(wild(token) and token != ANY for token in tokens) or not is_valid_filter(source.encode()):
             return None
         subjects = self._info["config"].get("subjects") or ()
         return source if takes_filters(self._source.server_version, [source.encode()], subjects) else None
 
     def _covers_all(self, source: str) -> bool:
-        """Whether every message is meant. Then no filter is needed, and without one each missing sequence is seen."""
+        """Return whether every message is selected. Then no filter is needed, and without one all gaps are visible."""
         config = self._info["config"]
         subjects = config.get("subjects")
         return (

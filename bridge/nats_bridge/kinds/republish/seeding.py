@@ -1,12 +1,13 @@
 """The start of a rule, and the last sequence of every subject before it.
 
-Native republish looks predecessors up in the store; the bridge must know them. It has three ways, cheapest first:
+Native republish looks predecessors up in the store, but the bridge must find them itself. It has three ways, cheapest
+first:
 
-* `start: new`: a last-per-subject consumer delivers one message per subject and then everything newer, so that the
-  map is exact for the last message delivered, whatever clients publish at that time;
-* a position in the past (resumed, or a sequence or time): the same, for all subjects that were not touched since;
-  for the few that were, the server is asked for the newest message at or before the position;
-* many subjects touched since, or a model that needs every message: everything up to the position is read again.
+* `start: new`: a last-per-subject consumer delivers one message for each subject and then all newer ones. So the map is
+  exact for the last message delivered, even if clients publish at that time;
+* a position in the past (resumed, or a sequence or time): the same for all subjects without newer messages. For the few
+  others, the server is asked for the newest message at or before the position;
+* many subjects with newer messages, or a model that needs every message: everything up to the position is read again.
 
 Only headers travel.
 """
@@ -32,19 +33,19 @@ class Seeding:
     """Finds a rule's starting point and fills its loop's last sequences.
 
     Attributes:
-        replay: how the rule reads its stream; only headers are wanted.
-        encoder: what is filled; its counters count subjects without a certain predecessor.
+        replay: reads the rule's stream, headers only.
+        encoder: the encoder to fill; its counters count subjects without a certain predecessor.
     """
 
     replay: Replay
     encoder: RepublishEncoder
 
     async def seed(self, info: Json, start: Start, resumed: int | None) -> int:
-        """Fill the loop; the stream sequence up to which everything counts as handled.
+        """Fill the encoder. Return the stream sequence up to which everything counts as handled.
 
         Args:
             info: `STREAM.INFO`, taken before.
-            start: where to begin without a position.
+            start: the start without a position.
             resumed: the position that the server keeps for the rule, if any.
         """
         last = int(info["state"]["last_seq"])
@@ -88,7 +89,10 @@ class Seeding:
                 self.encoder.seed(subject, message_sequence(reply))
 
     async def _incomplete(self, delivered: int) -> bool:
-        """Whether a last-per-subject consumer left subjects out: 2.9 does, after the deletion of a last message."""
+        """Return whether a last-per-subject consumer left subjects out.
+
+        2.9 does, after the deletion of a last message.
+        """
         found = (await self.replay.api.stream_info(self.replay.stream, subjects=next(iter(self.replay.filters), None)))[
             "state"
         ]
@@ -100,7 +104,7 @@ class Seeding:
         """Seed the subjects whose last message is at or before `handled`.
 
         Returns:
-            Those that have newer messages, and how many messages there were in all.
+            Return the subjects that have newer messages, and the total number of messages.
         """
         touched: set[bytes] = set()
         delivered = 0
@@ -113,7 +117,7 @@ class Seeding:
         return touched, delivered
 
     async def _last_per_subject(self) -> AsyncIterator[tuple[bytes, bytes]]:
-        """The subject and sequence of each last message, each once: 2.9 sends one twice where it leaves one out."""
+        """Yield the subject and sequence of each last message, once. 2.9 sends one twice when it leaves another out."""
         before = b""
         async for batch in self.replay.last_per_subject():
             for subject, reply, _, _ in batch:

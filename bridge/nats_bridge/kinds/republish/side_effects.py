@@ -1,13 +1,13 @@
-"""Detects whether reading a stream would change what it holds.
+"""Detects whether reading a stream would change its contents.
 
-A work-queue or interest stream removes a message when its consumers are done with it, so one more consumer counts.
-Only a `direct` consumer (as servers use among themselves) removes nothing, and only where other consumers already
-match every message that ours matches: then it delays a message's removal until the server has sent it to us. Alone it
-would drain a work queue, and it would be interest on an interest stream.
+A work-queue or interest stream removes a message when its consumers are done with it, so one more consumer matters.
+Only a `direct` consumer (as servers use among themselves) removes nothing, and only if other consumers already match
+every message that it matches. It then delays the removal of a message until the server has sent it. Without other
+consumers it would drain a work queue, and it would count as interest on an interest stream.
 
 After a crash or a lost connection, the server keeps messages until it removes the inactive consumer. An interest stream
-then removes what was kept; a work queue never does: messages that its workers acknowledged in that time stay. So no way
-to watch a work queue is free of side effects. (All measured on 2.9.10, 2.10.27 and 2.15.1.)
+then removes them, but a work queue never does: messages that its workers acknowledged in that time stay. So no way to
+watch a work queue is free of side effects. (All measured on 2.9.10, 2.10.27 and 2.15.1.)
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ CONSUMER_RETENTIONS = ("workqueue", "interest")
 def reason_against_watching(
     stream_config: Json, consumers: Sequence[Json], watched: str | None, *, durable: bool, at_least_once: bool
 ) -> str | None:
-    """Why a rule would change the stream; None if it would not.
+    """Return the reason why a rule would change the stream; None if it would not.
 
     Args:
         stream_config: the stream's configuration.
         consumers: its consumers, each as `CONSUMER.INFO` gives it.
-        watched: the filter that the rule would read with; None for all subjects.
+        watched: the rule's filter; None for all subjects.
         durable: whether the rule wants its position kept on the server.
         at_least_once: its delivery mode.
     """

@@ -1,19 +1,19 @@
 """A compact map from subject to last sequence, for millions of subjects.
 
-Theory of operation. A dict of bytes to int costs about 150 bytes a subject. Here subjects live in buckets, each one
-`bytes` of records; a record is `CR subject LF sequence-digits`. A subject can hold neither CR nor LF (spaces it can),
-so a search for `CR subject LF` finds exactly that subject's record and nothing else. A search takes as long as its
+Theory of operation. A dict of bytes to int costs about 150 bytes for each subject. Here subjects are in buckets, each a
+`bytes` object of records; a record is `CR subject LF sequence-digits`. A subject can contain spaces but neither CR nor
+LF, so a search for `CR subject LF` finds exactly that subject's record and nothing else. A search takes as long as its
 bucket, so buckets hold few records. As the map grows, buckets are split one at a time, each in four (linear hashing):
 no insertion ever pauses for a rehash of everything, and a record moves once while the map grows fourfold.
 
-Sequences are kept as decimal text because that is what arrives on the wire and what leaves on it.
+Sequences are kept as decimal text because they arrive and leave in that form.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-_RECORDS_PER_BUCKET = 16  # when the next round of splitting begins; a quarter after it
+_RECORDS_PER_BUCKET = 16  # size at which the next round of splitting begins; a quarter of it after the round
 _INSERTIONS_PER_SPLIT = 4
 
 
@@ -29,7 +29,7 @@ class SubjectSequences:
         return self._count
 
     def get(self, subject: bytes) -> bytes | None:
-        """The sequence stored for a subject, None if there is none."""
+        """Return the sequence stored for a subject, None if there is none."""
         _, found, rest = self._buckets[self._index(subject)].partition(b"\r%b\n" % subject)
         return rest.partition(b"\r")[0] if found else None
 
@@ -38,7 +38,7 @@ class SubjectSequences:
         self.exchange(subject, sequence)
 
     def exchange(self, subject: bytes, sequence: bytes) -> bytes | None:
-        """Store a subject's sequence; the one that it replaces, None if there was none."""
+        """Store a subject's sequence. Return the previous one; None if there was none."""
         digest = hash(subject)
         index = digest & (self._level - 1)
         if index < self._split:
@@ -57,7 +57,10 @@ class SubjectSequences:
         return None
 
     def subject_of(self, sequence: bytes) -> bytes | None:
-        """A subject that has this sequence, None if there is none; takes as long as the map is large."""
+        """Return a subject that has this sequence; None if none has.
+
+        The time is proportional to the size of the map.
+        """
         end = b"\n" + sequence
         inside = end + b"\r"
         for bucket in self._buckets:
@@ -80,12 +83,12 @@ class SubjectSequences:
         """Forget everything."""
         self._buckets: list[bytes] = [b""]
         self._count = 0
-        self._level = 1  # how many buckets there were when the present round of splitting began: a power of four
+        self._level = 1  # the number of buckets at the start of the present round of splitting: a power of four
         self._split = 0  # the next bucket to be split
-        self._room = _RECORDS_PER_BUCKET  # how many subjects there may be until then
+        self._room = _RECORDS_PER_BUCKET  # the number of subjects until then
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every (subject, sequence), in no particular order; not while the map is changed."""
+        """Yield every (subject, sequence), in no particular order. The map must not change meanwhile."""
         for bucket in self._buckets:
             for record in bucket.split(b"\r")[1:]:
                 subject, _, sequence = record.partition(b"\n")

@@ -1,9 +1,9 @@
 """Hands republishing over to the server at exactly one message, while publishers keep running.
 
-Theory of operation: this process runs the rule itself, in place of the stopped sidecar. Shortly before the update it
-only collects what arrives, and subscribes to the destination. The server republishes in the stream's order, so the
-first message that it sends marks the boundary: everything before it is ours. Then this process republishes what it
-collected up to there, drops the rest, and removes the rule's consumer.
+Theory of operation. This process runs the rule itself, in place of the stopped sidecar. Shortly before the update it
+begins to hold arriving messages back, and subscribes to the destination. The server republishes in the stream's order,
+so its first message marks the boundary: everything before it is left to this process. It republishes the held messages
+up to there, drops the rest, and removes the rule's consumer.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class _HoldingRun(RepublishRun):
     """The rule, with an end.
 
     Attributes:
-        until: the last stream sequence to republish; None while that is not known.
+        until: the last stream sequence to republish; None until it is known.
     """
 
     until: int | None = None
     _holding = False
 
     def accept(self, batch: list[Delivered], gap_after: int | None) -> Awaitable[None] | None:
-        """Republish a batch, keep it, or leave it out; see `BatchSink`."""
+        """Republish a batch, hold it, or drop it; see `BatchSink`."""
         if self._holding:
             self._held.append((list(batch), gap_after))
             return None
@@ -51,9 +51,9 @@ class _HoldingRun(RepublishRun):
         self._holding = True
 
     async def release(self, until: int) -> None:
-        """Republish what was kept up to a sequence, and nothing after it from now on."""
+        """Republish the held messages up to a sequence, and nothing after it from now on."""
         self.until = until
-        while self._held:  # more may come while we wait
+        while self._held:  # more may arrive during the await
             batch, gap_after = self._held.pop(0)
             if waiting := self._up_to_the_end(batch, gap_after):
                 await waiting
@@ -71,7 +71,7 @@ class _HoldingRun(RepublishRun):
 async def take_over_from_sidecar(
     rule: RepublishRule, sidecar: str, dialect_text: str, connections: Mapping[str, Connection], update: Json
 ) -> int:
-    """Send the update; the last stream sequence that was not the server's to republish.
+    """Send the update. Return the last stream sequence that the server will not republish.
 
     Args:
         rule: a durable rule whose sidecar is stopped.
@@ -82,7 +82,7 @@ async def take_over_from_sidecar(
 
     Raises:
         RuleRefusedError: the sidecar still runs, or the user may not subscribe to the destinations.
-        BridgeError: a server refuses, or cannot be asked.
+        BridgeError: a server refuses, or does not answer.
     """
     source, target = connections[rule.source_connection], connections[rule.target_connection]
     api, consumer = source.api, durable_name(sidecar, rule.name)
@@ -113,7 +113,7 @@ async def take_over_from_sidecar(
         await api.request(f"STREAM.UPDATE.{rule.stream}", update)
         after = await _last(source, rule.stream)
         if after > before:
-            # Stored around the update; the server's come at once, if it has any of them.
+            # For messages stored around the update. If the server republishes any of them, it does so at once.
             await asyncio.wait([first], timeout=QUIET)
         await subscription.unsubscribe()
         await subscription.release()
@@ -130,7 +130,7 @@ def _see(first: asyncio.Future[int], stream: bytes, batch: list[Delivered]) -> N
     """Set the sequence of the first message of a stream among republished ones."""
     for _, _, block, _ in batch:
         if first.done() or header_block.read(block, b"Nats-Stream") != stream:
-            continue  # headers of other messages may hold anything
+            continue  # headers of other messages may contain anything
         if sequence := int(header_block.read(block, b"Nats-Sequence") or 0):
             first.set_result(sequence)
 

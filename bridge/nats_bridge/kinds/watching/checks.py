@@ -17,7 +17,7 @@ class WatchChecks(RuleChecks[WatchRule]):
     def problems(
         self, rule: WatchRule, at: Path, version: str, connections: Mapping[str, Connection]
     ) -> Iterator[Problem]:
-        """The problems of a rule."""
+        """Yield the problems of a rule."""
         if rule.stalled_after <= rule.interval:
             yield Problem(
                 (*at, "stalled_after"),

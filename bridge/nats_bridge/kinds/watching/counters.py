@@ -1,4 +1,4 @@
-"""What a watch rule counts."""
+"""Counters of a watch rule."""
 
 from __future__ import annotations
 

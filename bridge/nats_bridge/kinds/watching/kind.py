@@ -27,7 +27,7 @@ class WatchKind(RuleKind[WatchRule]):
     no_history = "a watch rule writes nothing"
 
     def run(self, rule: WatchRule, settings: Settings, connections: Opened, context: RuleContext) -> WatchRun:
-        """Create what runs a rule."""
+        """Create the run of a rule."""
         return WatchRun(rule, connections[rule.connection], context)
 
     def needs(self, rule: WatchRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
@@ -43,7 +43,7 @@ class WatchKind(RuleKind[WatchRule]):
         return iter(())
 
     def refuses_handoff(self, rule: WatchRule) -> str:
-        """Why no server can take over from a rule."""
+        """Return the reason why no server can take over from a rule."""
         return (
             "no server compares its mirrors and sources with what they copy: it reports its own lag, which stays 0"
             " where it has stopped silently"

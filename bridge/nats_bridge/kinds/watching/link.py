@@ -15,11 +15,11 @@ class Link:
 
     Attributes:
         target: the stream that receives.
-        source: the stream that is copied.
+        source: the stream to copy.
         is_mirror: whether the target is its mirror.
-        api: the prefix of the API where the target's server reaches it.
+        api: the prefix of the API with which the target's server reaches it.
         entry: the object of the target's configuration.
-        place: its number in `sources`, beginning with 0; `mirror` of a mirror.
+        place: its index in `sources`, or `mirror`.
     """
 
     target: str
@@ -47,13 +47,13 @@ class Link:
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """The subjects that are copied; empty for all."""
+        """The copied subjects; empty for all."""
         transforms = self.entry.get("subject_transforms") or ()
         several = tuple(each.get("src") or ">" for each in transforms)
         return several or tuple(filter(None, (self.entry.get("filter_subject"),)))
 
     def copied(self, record: SourceRecord) -> bool:
-        """Whether a source record is of this link."""
+        """Return whether a source record is of this link."""
         name = self.source.encode()
         if self.is_external:
             name = external_name(name, self.api.encode())
@@ -63,7 +63,7 @@ class Link:
         return record.is_of(name, tuple(each.encode() for each in self.filters), destinations)
 
     def reported(self, target: Json) -> Json:
-        """The target server's report of this link in `STREAM.INFO`: `lag`, `active`, `error`, `seq`."""
+        """Return the target server's report of this link in `STREAM.INFO`: `lag`, `active`, `error`, `seq`."""
         if self.is_mirror:
             return target.get("mirror") or {}
         several: list[Json] = [each for each in target.get("sources") or () if each.get("name") == self.source]
@@ -73,7 +73,7 @@ class Link:
 
     @property
     def first(self) -> int:
-        """The source's sequence from which the link copies."""
+        """The first sequence of the source that the link copies."""
         return int(self.entry.get("opt_start_seq") or 1)
 
     @property
@@ -86,7 +86,7 @@ class Link:
 
 
 def links_of(streams: Iterable[Json]) -> Iterator[Link]:
-    """All links of streams, each stream as `STREAM.INFO` gives it."""
+    """Yield all links of streams, each stream as `STREAM.INFO` gives it."""
     for info in streams:
         config = info["config"]
         if config.get("mirror"):

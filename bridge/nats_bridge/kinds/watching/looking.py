@@ -1,8 +1,8 @@
 """Compares source and target of a link by their own messages.
 
-A mirror keeps sequences, so its last one is its position. Elsewhere the position is in the source record of the newest
-copy; it is read backwards once, and then only in what the target has stored since. Where the target may have removed
-newer copies (limits, a work queue), nothing but its server knows the position.
+A mirror keeps sequences, so its last one is its position. For other links, the position is in the source record of the
+newest copy. The target is read backwards once, and after that only its new messages are read. If the target may have
+removed newer copies (limits, a work queue), only its server knows the position.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SourceError:
     """Why a source could not be read.
 
     Attributes:
-        err_code: the server's code; 0 where nothing answers.
+        err_code: the server's code; 0 if nothing answers.
         description: in words.
     """
 
@@ -49,13 +49,14 @@ class Sight:
     Attributes:
         link: the link.
         target: `STREAM.INFO` of the target.
-        source: that of the source; None where it cannot be read.
+        source: the state of the source; None if it cannot be read.
         error: why not.
         position: the newest sequence of the source that the target has.
-        missing: how many of the source's messages the target lacks; None where that is unknown.
+        missing: the number of the source's messages that are missing in the target; None if unknown.
         is_certain: whether the target has removed no copy that could be newer than `position`.
         is_another_source: whether the source is not the stream that the target's newest copy is of.
-        following: `STREAM.MSG.GET` of the first message that is missing; None if none is, or if it was not asked for.
+        following: the answer to `STREAM.MSG.GET` for the first missing message; None if none is missing, or if it was
+            not requested.
     """
 
     link: Link
@@ -77,7 +78,7 @@ class Sight:
     def mark(self) -> tuple[int, ...]:
         """Another one whenever the link has stored a message.
 
-        A mirror that skips what it cannot store moves its position, and stores nothing.
+        A mirror that skips messages it cannot store changes its position, but stores nothing.
         """
         state = self.target["state"]
         if self.link.is_mirror:
@@ -86,7 +87,7 @@ class Sight:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something is missing, or the source cannot be read, or is not the one that was copied."""
+        """Whether messages are missing, or the source cannot be read, or is not the stream that was copied."""
         return self.missing is None or self.missing > 0 or self.is_another_source
 
 
@@ -97,7 +98,7 @@ class Looking:
     Attributes:
         connection: the connection of the target's account.
         link: the link.
-        rate: how many requests there may be.
+        rate: the limit of requests.
     """
 
     connection: Connection
@@ -117,10 +118,10 @@ class Looking:
 
         Args:
             target: `STREAM.INFO` of the target.
-            listed: that of the source, if it is in the same account and was listed with the target.
+            listed: the source's state, if it is in the same account and was listed with the target.
 
         Raises:
-            ApiError: the target's server cannot be asked.
+            ApiError: the target's server does not answer.
         """
         position = await self._position_in(target)
         if listed is not None and self._complete == _both(listed, target):
@@ -174,20 +175,23 @@ class Looking:
         self._is_certain = self._is_certain and behind == last - self._read_to
 
     async def _missing(self, source: Json, position: int) -> int:
-        """The number of messages that the source has after a position, for a consumer there."""
+        """Return the number of messages that the source has after a position, for a consumer there."""
         state = source["state"]
         if int(state["last_seq"]) <= position:
             return 0
         if (pending := await self._pending(position)) is not None:
             return pending
-        # A work queue takes no second consumer.
+        # A work queue allows no second consumer.
         following, error = await self._following(position)
         if following is None and error is not None and error.err_code == MESSAGE_NOT_FOUND:
             return 0
         return int(state["last_seq"]) - max(position, int(state["first_seq"]) - 1)
 
     async def _pending(self, position: int) -> int | None:
-        """The same without the source's state; None where the source takes no consumer, or does not answer."""
+        """Return the number of missing messages without the source's state.
+
+        None if no consumer can be created there.
+        """
         policy: Json = {"deliver_policy": "by_start_sequence", "opt_start_seq": position + 1}
         if not position and (start := self.link.entry.get("opt_start_time")):
             policy = {"deliver_policy": "by_start_time", "opt_start_time": start}
@@ -199,7 +203,7 @@ class Looking:
         return int(created["num_pending"])
 
     async def _left_out(self, target: Json, source: Json) -> int:
-        """The number of messages that a mirror lacks between its first and its last one, and after that.
+        """Return the number of messages that a mirror lacks between its first and its last one, and after that.
 
         A mirror that could not store a message, because it was full, skips it and never returns to it (2.9 to 2.15).
         """
@@ -213,7 +217,7 @@ class Looking:
         return max(theirs - await Replay(self.connection.api, self.link.target).after(before), 0)
 
     async def _is_another_source(self, source: Json, target: Json, position: int, missing: int | None) -> bool:
-        """Whether the source is shorter than the target's copies of it, or holds another message at their end."""
+        """Return whether the source is shorter than the target's copies of it, or has another message at their end."""
         created, before, self._source = str(source["created"]), self._source, KnownStream.of(source)
         if position < self.link.first:  # it may wait for a sequence that will come
             verdict: Verdict = "same"
@@ -248,7 +252,7 @@ class Looking:
         return "same" if one == other and payload == copy.payload else "recreated"
 
     async def _times(self, messages: tuple[MessageStamp, ...]) -> dict[int, int]:
-        """When the source stored the messages at these sequences, in nanoseconds since 1970."""
+        """Return the times in nanoseconds since 1970 at which the source stored the messages at these sequences."""
         found = [(each.sequence, await self._stored(each.sequence)) for each in messages]
         return {sequence: nanoseconds_of(message["time"]) for sequence, message in found if message is not None}
 
@@ -257,7 +261,7 @@ class Looking:
         return answer["message"] if answer is not None else None
 
     async def _following(self, position: int) -> tuple[Json | None, SourceError | None]:
-        """The first message of the source after a position that the link copies, or the reason without one."""
+        """Return the first message of the source after a position that the link copies, or the reason without one."""
         found: list[Json] = []
         error: SourceError | None = None
         for subject in self.link.filters or (">",):
@@ -267,7 +271,7 @@ class Looking:
         return min(found, key=lambda message: int(message["seq"]), default=None), error
 
     async def _ask(self, request: str, body: Json | None = None) -> tuple[Json | None, SourceError | None]:
-        """The source's answer, from where the target's server asks, or why there is none.
+        """Return the source's answer to a request from where the target's server is, or the error.
 
         Raises:
             NotPermittedError: the user may not ask that.
@@ -289,7 +293,7 @@ class Looking:
 
 
 def _both(source: Json, target: Json) -> tuple[object, ...]:
-    """What is not the same any more when source or target have changed."""
+    """Return facts that change whenever source or target changes."""
     ends = ("first_seq", "last_seq", "messages", "num_deleted")
     return (
         source["created"],
@@ -303,9 +307,9 @@ class _Newest:
     """The newest copy of a link among some messages of its target.
 
     Attributes:
-        position: its sequence in the source; 0 if there is none.
+        position: the sequence in the source; 0 without a copy.
         at: its sequence in the target.
-        behind: how many messages are behind it; all, if there is none.
+        behind: the number of messages after it; all messages without a copy.
     """
 
     def __init__(self, link: Link) -> None:

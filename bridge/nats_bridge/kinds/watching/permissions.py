@@ -1,4 +1,4 @@
-"""What watching an account needs."""
+"""The permissions that watching an account needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from nats_transforms.dialect import Dialect
 
 
 def account_needs(connection: str) -> Iterator[Need]:
-    """What comparing an account's links needs; for a source elsewhere, also the same below the prefix of its API."""
+    """Yield the needs of comparing an account's links.
+
+    For a source elsewhere, the same are needed with its API prefix.
+    """
     yield write(connection, api_subject("INFO"), "the account's limits")
     yield write(connection, api_subject("STREAM.LIST"), "finds mirrors and sources")
     yield write(connection, api_subject("STREAM.INFO", ANY_STREAM), "how far source and target are")
@@ -23,7 +26,7 @@ def account_needs(connection: str) -> Iterator[Need]:
 
 
 def watch_needs(rule: WatchRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
-    """The needs of one rule; see `RuleKind.needs`."""
+    """Yield the needs of one rule; see `RuleKind.needs`."""
     yield from account_needs(rule.connection)
     if rule.on_stall == "step_down":
         yield write(

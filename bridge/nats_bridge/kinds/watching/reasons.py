@@ -37,12 +37,12 @@ class Reason:
 
 
 def not_permitted(error: NotPermittedError) -> Reason:
-    """The reason where nothing is known of a link: the watching user may not ask."""
+    """Return the reason for a link without any facts, because the watching user lacks permissions."""
     return Reason("not_permitted", str(error), "allow the permissions printed by nats-bridge --permissions watch")
 
 
 def leaderless(target: str) -> Reason:
-    """The reason where the cluster answers, and the leader of the target does not."""
+    """Return the reason for a target whose leader does not answer, although the cluster does."""
     return Reason(
         "target_leaderless",
         f"stream {target} has no leader, or its leader does not answer",
@@ -51,17 +51,17 @@ def leaderless(target: str) -> Reason:
 
 
 def overtaken(sight: Sight) -> int:
-    """How many sequences the source has removed before they were copied; 0 if none, or if it is another stream."""
+    """Return how many sequences the source removed before they were copied; 0 if none, or if it is another stream."""
     if sight.source is None or sight.is_another_source or not sight.position or sight.link.filters:
         return 0
     return max(int(sight.source["state"]["first_seq"]) - 1 - sight.position, 0)
 
 
 def reason_of(sight: Sight, server: Dialect, account: dict[str, int]) -> Reason:
-    """The likely reason.
+    """Return the likely reason.
 
     Args:
-        sight: what was seen last.
+        sight: the newest observation.
         server: the dialect of the target's server.
         account: `storage`, `memory`, `max_storage` and `max_memory` of the target's account, in bytes.
     """
@@ -207,7 +207,7 @@ def _silent(sight: Sight) -> Reason:
 
 
 def _consumer_lost(sight: Sight) -> Reason | None:
-    """The reason where the consumer through which the target's server reads the source is away."""
+    """Return the reason if the consumer that the target's server reads the source with is gone."""
     source, target, reported = sight.link.source, sight.link.target, sight.reported
     error, silent = reported.get("error") or {}, int(reported.get("active", 0))
     is_silent = not (error or sight.link.is_external or 0 <= silent < _TWO_BEATS)

@@ -1,4 +1,4 @@
-"""At most so many requests a second, however many links an account has."""
+"""Limits requests to a number for each second, independent of the number of links."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class RequestRate:
     """Spreads requests evenly.
 
     Args:
-        per_second: how many there may be.
+        per_second: the number of requests in a second.
     """
 
     def __init__(self, per_second: float) -> None:
@@ -22,7 +22,7 @@ class RequestRate:
 
         Args:
             now: seconds of a monotonic clock.
-            requests: how many.
+            requests: the number of requests.
 
         Returns:
             Seconds until they may be sent.
@@ -32,7 +32,7 @@ class RequestRate:
         return at - now
 
     async def turn(self, requests: int = 1) -> None:
-        """Wait until so many requests may be sent; who gives up before its turn takes none from those that follow."""
+        """Wait until this many requests may be sent. A caller that gives up early does not delay those after it."""
         async with self._turns:
             delay = self.delay(asyncio.get_running_loop().time(), requests)
             if delay > 0:

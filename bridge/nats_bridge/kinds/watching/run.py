@@ -1,8 +1,8 @@
 """Runs a watch rule: native mirrors and sources of an account, compared again and again with their sources.
 
 Theory of operation. One task compares all links, at a bounded rate of requests, and begins again an interval after it
-began. What it learns is kept as one tuple, which status and metrics read. A look that fails says nothing of any link:
-stalls that are known stay, and time without an answer does not count against the others.
+began. The result is one tuple, which status and metrics read. A failed comparison changes nothing: known stalls stay,
+and time without an answer does not count against the others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _AGAIN = 600.0  # seconds from the end of a stall until the leader of the same stream may be asked to step down again
-_NOT_SEEN = "not_permitted"  # the code of links that may not be asked about
+_NOT_SEEN = "not_permitted"  # the code of links that the user may not read
 
 
 class WatchRun(RuleRun):
@@ -52,8 +52,8 @@ class WatchRun(RuleRun):
         self._watch = Watch(connection, rule.stalled_after, rate, self._selection)
         self._states: tuple[LinkState, ...] = ()
         self._logged: dict[object, str] = {}  # by link, the code of the reason
-        self._helped: dict[str, str] = {}  # by stalled stream, what was done about its leader
-        self._next_step_down: dict[str, float] = {}  # by stream, when its leader may be asked again
+        self._helped: dict[str, str] = {}  # for each stalled stream, the action taken about its leader
+        self._next_step_down: dict[str, float] = {}  # by stream, the time when its leader may be asked again
         self._unseen = "the first comparison"
         self._missing: dict[str, str] = {}
         self._looking: asyncio.Task[None] | None = None
@@ -61,7 +61,7 @@ class WatchRun(RuleRun):
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """See that the account may be watched; change nothing.
+        """Check that the account may be watched. Change nothing.
 
         Raises:
             NotPermittedError: the user may not ask.
@@ -95,7 +95,7 @@ class WatchRun(RuleRun):
 
     @property
     def ready(self) -> bool:
-        """Whether it sees all that it is to watch; stalls count only with `unready_on_stall`."""
+        """Whether it sees everything that it watches. Stalls count only with `unready_on_stall`."""
         return self.state == "ready" and self._connection.client.is_connected and self._waits_for() is None
 
     def _waits_for(self) -> str | None:
@@ -110,7 +110,7 @@ class WatchRun(RuleRun):
         return None
 
     def status(self) -> dict[str, Any]:
-        """The watched copies, stalled ones first; see `RuleRun`."""
+        """Return the watched copies, stalled ones first; see `RuleRun`."""
         copies = [
             {**state.as_dict(), "step_down": self._helped.get(state.link.target)}
             for state in sorted(self._states, key=lambda state: state.condition != "stalled")
@@ -118,7 +118,7 @@ class WatchRun(RuleRun):
         return {"stream": None, "position": None, "copies": copies}
 
     def readings(self) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
-        """The measures of each copy; see `RuleRun`."""
+        """Yield the measurements of each copy; see `RuleRun`."""
         for state in self._states:
             labels = (state.link.target, state.link.source, state.link.place)
             if state.missing is not None:
@@ -167,7 +167,7 @@ class WatchRun(RuleRun):
                 self._next_step_down[stream] = now + _AGAIN
 
     def _log_change(self, state: LinkState, before: str | None) -> None:
-        """Log and count what a link has begun or ended, given the code that was logged before."""
+        """Log and count the beginning or end of a link's stall, given the code that was logged before."""
         log, reason = self._log.bind(stream=state.link.target, source=state.link.source), state.reason
         was_stalled = before not in (None, _NOT_SEEN)
         if reason is None:
@@ -223,7 +223,7 @@ class WatchRun(RuleRun):
 
 
 def _why_not(state: LinkState) -> str:
-    """Why the leader of a stalled copy is not asked to step down; empty if it may be."""
+    """Return the reason why the leader of a stalled copy is not asked to step down; empty if it may be."""
     assert state.reason is not None
     if not state.reason.new_leader_helps:
         return f"another leader does not help: {state.reason.code}"

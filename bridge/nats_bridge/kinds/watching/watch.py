@@ -20,25 +20,25 @@ from nats_transforms.dialect import server_dialect
 
 Condition: TypeAlias = Literal["complete", "behind", "stalled", "unknown"]
 CONDITIONS: Final[tuple[Condition, ...]] = ("complete", "behind", "stalled", "unknown")
-"""`complete`: nothing is missing; `behind`: it makes progress, or has been without for a short time."""
+"""`complete`: nothing is missing; `behind`: it makes progress, or has made none for a short time only."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """What is known of one link.
+    """The state of one link.
 
     Attributes:
         link: the link.
         condition: how it does.
-        missing: how many messages the target lacks; None where that is unknown.
+        missing: the number of messages missing in the target; None if unknown.
         position: the newest sequence of the source that the target has.
-        last: the newest sequence of the source; None where that is unknown.
-        stalled: seconds without progress; 0 while there is some.
-        overtaken: how many sequences the source removed before they were copied.
-        reported_lag: what the server says; None if it says nothing.
+        last: the newest sequence of the source; None if unknown.
+        stalled: seconds without progress; 0 while it makes progress.
+        overtaken: the number of sequences that the source removed before they were copied.
+        reported_lag: the lag that the server reports; None without one.
         reason: of a stall that lasts long enough, or why nothing is known.
-        replicas: how many other servers can lead the target.
-        leader: the server that leads it; None where it is in no cluster.
+        replicas: the number of other servers that can lead the target.
+        leader: the server that leads it; None outside a cluster.
     """
 
     link: Link
@@ -59,7 +59,7 @@ class LinkState:
         return self.condition != "complete"
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the state as plain data."""
         return {
             "target": self.link.target,
             "source": self.link.source,
@@ -83,13 +83,13 @@ class LinkState:
 class LinkProgress:
     """Since when one link makes no progress. Pure.
 
-    It takes at least three looks: of the time between two of them, half a stall counts at most. Where this
-    process was paused for longer, the servers may have been, too.
+    A stall takes at least three observations: of the time between two of them, at most half the limit counts. If this
+    process was paused for longer, the servers may have been paused as well.
 
     Attributes:
         stalled_after: seconds without progress that make a stall.
-        since: when it was first seen without progress, in seconds of a clock of the caller; None while it makes some.
-        is_stalled: whether it is stalled; it stays so until it makes progress.
+        since: the time, on the caller's clock, when it was first seen without progress; None while it makes progress.
+        is_stalled: whether it is stalled, which lasts until it makes progress.
     """
 
     stalled_after: float
@@ -104,7 +104,7 @@ class LinkProgress:
 
         Args:
             now: seconds of the caller's clock.
-            mark: another one whenever a message was stored; see `Sight.mark`.
+            mark: a value that changes whenever a message is stored; see `Sight.mark`.
             behind: whether something is missing in the target, or the source cannot be read.
         """
         if not behind or mark != self._mark:
@@ -115,17 +115,17 @@ class LinkProgress:
         self._mark, self._seen_at = mark, now
 
     def see_nothing(self, now: float) -> None:
-        """The target's leader does not answer, although its cluster does."""
+        """Note that the target's leader does not answer, although its cluster does."""
         self._without_progress(now)
         self._seen_at = now
 
     def interrupted(self) -> None:
-        """A comparison failed: what happened until the next one is unknown, and does not count as a stall."""
+        """Note that a comparison failed. The time until the next one does not count as a stall."""
         if not self.is_stalled:
             self.since, self._observed = None, 0.0
 
     def stalled_for(self, now: float) -> float:
-        """Seconds without progress; 0 while there is some."""
+        """Return the seconds without progress; 0 while it makes progress."""
         return 0.0 if self.since is None else now - self.since
 
     def _without_progress(self, now: float) -> None:
@@ -145,7 +145,7 @@ class _Watched:
 
 
 class StreamSelection:
-    """Names of streams, in which `*` stands for any characters.
+    """Names of streams, with `*` for any characters.
 
     Args:
         patterns: the names.
@@ -164,12 +164,12 @@ class StreamSelection:
         return self._selected.fullmatch(stream) is not None
 
     def unwatched(self, streams: Container[str], links: Iterable[Link], silent: Container[str] = ()) -> dict[str, str]:
-        """The streams that it names and that have nothing to watch, with the reason.
+        """Return the streams that it names and that have nothing to watch, with the reason.
 
         Args:
-            streams: those of the account that are there.
+            streams: the streams that exist in the account.
             links: the links of all streams.
-            silent: streams of which nothing is known.
+            silent: the streams that did not answer.
         """
         targets = {link.target for link in links}
         return {
@@ -186,10 +186,10 @@ class Watch:
     Attributes:
         connection: its connection.
         stalled_after: seconds without progress that make a stall.
-        rate: how many requests there may be.
+        rate: the limit of requests.
         selection: the streams whose mirrors and sources are watched.
         clock: the time in seconds.
-        unwatched: streams that the selection names and that have nothing to watch, with the reason; of the last look.
+        unwatched: streams that the selection names but that have no links, with the reason; from the last comparison.
     """
 
     connection: Connection
@@ -204,7 +204,7 @@ class Watch:
         """Compare source and target of every link there is now.
 
         Raises:
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         try:
             return await self._look()
@@ -233,7 +233,7 @@ class Watch:
                 known.looking.link = link  # whose place in `sources` may be another one
         self.unwatched = self.selection.unwatched(infos, links.values(), silent)
         account = await self._account() if links else {}
-        # All at once: the rate spreads what they ask.
+        # All at once: the rate limit spreads their requests.
         looks = [asyncio.create_task(self._state(watched, infos, account)) for watched in self._watched.values()]
         try:
             return await asyncio.gather(*looks)

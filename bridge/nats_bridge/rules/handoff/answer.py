@@ -15,7 +15,7 @@ class Wish:
 
     Attributes:
         back: from the server to the bridge.
-        after: per source, the last sequence that was copied, where the target does not show it.
+        after: for each source, the last copied sequence, if the target does not show it.
         apply: send the update.
     """
 
@@ -27,17 +27,17 @@ class Wish:
 NO_SERVER_SELECTS: Final = (
     "servers cannot select messages by a header and would copy the others too: keep this rule on the bridge"
 )
-"""Why a rule with `where` cannot be handed over."""
+"""The reason why a rule with `where` cannot be handed over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """The answer to "what takes over from this rule?".
+    """The answer to a handoff request.
 
     Attributes:
-        update: the body of the `STREAM.UPDATE` request, a whole stream configuration; None where there is none.
+        update: the body of the `STREAM.UPDATE` request, a whole stream configuration; None without one.
         steps: what to do and what happens then, in order.
-        problems: what is in the way, each with what to do about it; empty if it can be handed over.
+        problems: the obstacles, each with a remedy; empty if it can be handed over.
     """
 
     update: Json | None
@@ -60,5 +60,5 @@ class Handoff:
 
 
 def refused(*problems: str) -> Handoff:
-    """A refused handoff."""
+    """Return a refused handoff."""
     return Handoff(None, (), problems)

@@ -12,13 +12,13 @@ from nats_transforms.dialect import server_dialect
 from nats_transforms.errors import StreamConfigError
 from nats_transforms.stream_config import examine
 
-_SERVERS_OWN = "_nats."  # metadata that a server adds to what it returns, from 2.11 on
+_SERVERS_OWN = "_nats."  # metadata that servers from 2.11 on add to their answers
 HARMLESS = ("unknown-member-ignored", "random-differs-between-replicas", "republish-may-loop")
-"""Warnings that keep no server from what a configuration says."""
+"""Warnings that do not change the effect of a configuration."""
 
 
 def body_of(config: Json) -> Json:
-    """The configuration that `STREAM.INFO` returned, without the server's own additions."""
+    """Return the configuration that `STREAM.INFO` returned, without the server's own additions."""
     body = copy.deepcopy(config)
     metadata = body.get("metadata")
     if isinstance(metadata, dict):
@@ -30,13 +30,13 @@ def body_of(config: Json) -> Json:
 
 
 async def examined(connection: Connection, body: Json, before: Json, steps: Sequence[str]) -> Handoff:
-    """The handoff by an update of a stream, or why its server would refuse that, or not do what the update says.
+    """Return the handoff by a stream update, or the reason why the server would refuse or change it.
 
     Args:
         connection: the stream's connection.
         body: the new configuration.
         before: the present one.
-        steps: what to do, in order; what should be known about the update comes behind.
+        steps: the instructions, in order; remarks about the update follow them.
 
     Raises:
         ApiError: the server does not list its streams.

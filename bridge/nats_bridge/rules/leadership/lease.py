@@ -1,20 +1,21 @@
 """One rule's lease as one replica sees it: its state, and the next step. No I/O, no clock.
 
-Theory of operation. The bucket holds one record per rule. Every replica writes it only over the revision that
-it knows (compare and set), so that only one of several attempts succeeds. No replica compares its clock with another's:
+Theory of operation. The bucket has one record for each rule. A replica writes it only over the revision that it knows
+(compare and set), so only one of several attempts succeeds. No replica compares its clock with another's:
 
-* the holder writes the record again and again. It counts from the moment *before* it sent a renewal that was stored,
-  and may write messages only for a part of the lease's time after that (`timing`). After an outage it reads the
-  record first: if it is still its own, no other replica took over, and it continues; if not, its term is over.
-* a standby counts from the moment *after* it first saw a revision. When the revision has not changed for the
-  whole time, the holder's part is over, whatever the holder does; then the standby takes over.
+* the holder keeps writing the record. It counts from the time *before* it sent a renewal that was stored, and may write
+  messages only for a part of the lease's time after that (`timing`). After an outage it reads the record first. If the
+  record is still its own, no other replica took over, and it continues. Otherwise its term is over.
+* a standby counts from the time *after* it first saw a revision. When the revision has not changed for the whole time,
+  the holder's part is certainly over, and the standby takes over.
 * a holder that stops releases the record, and a standby takes over at once.
 
-The record also carries the rule's position, which costs no write: if the rule's durable consumer was deleted while no
-replica ran, the next leader finds there where to resume. A claim carries the position of the record that it replaces.
+The record also contains the rule's position, which needs no extra write. If the rule's durable consumer was deleted
+while no replica ran, the next leader resumes at that position. A claim keeps the position of the record that it
+replaces.
 
-A missing record is not free: the bucket may have been deleted while a replica holds a lease of it. A standby waits
-for as long as for a silent holder.
+A missing record is not free: the bucket may have been deleted while a replica held a lease in it. A standby waits for
+as long as for a silent holder.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import TypeAlias
 
 from nats_bridge.rules.leadership.timing import Timing
 
-_EAGER_FOR = 0.5  # seconds for which a reported release is polled
+_EAGER_FOR = 0.5  # seconds in which a reported release is polled
 _EAGER_EVERY = 0.02  # seconds between two reads then
 _NEVER = float("-inf")
 
@@ -36,7 +37,7 @@ class KeptPosition:
     Attributes:
         stream: the stream's name.
         sequence: the message's stream sequence; 0 for none.
-        time_ns: when the stream stored it, in nanoseconds since 1970; 0 if unknown.
+        time_ns: the time when the stream stored it, in nanoseconds since 1970; 0 if unknown.
     """
 
     stream: str
@@ -51,10 +52,10 @@ class Record:
     Attributes:
         holder: which replica wrote it.
         term: counts the holders of the rule.
-        beat: counts the holder's writes, so that it knows its own again.
+        beat: the count of the holder's writes, by which it recognises its own.
         ttl: seconds that the holder counts with.
         released: whether the holder has given the lease back.
-        position: where the rule resumes if its consumer is gone; None if it is unknown.
+        position: the position to resume at if the consumer is gone; None if unknown.
     """
 
     holder: str
@@ -70,7 +71,7 @@ class Sighting:
     """The result of a read.
 
     Attributes:
-        revision: the record's; 0 if there never was one.
+        revision: the revision of the record; 0 if there never was one.
         record: None if there is none, it was deleted, or it cannot be read.
     """
 
@@ -85,7 +86,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write the record if its revision is still the one that is expected."""
+    """Write the record if its revision is still the expected one."""
 
     record: Record
     expected: int
@@ -105,20 +106,20 @@ class Lease:
     """The state of one rule's lease in one replica.
 
     All times are seconds of the replica's own clock. Steps are done one after the other: the outcome of a write is
-    reported (`stored`, `conflict`, `refused` or `unanswered`) before the next step is asked for.
+    reported (`stored`, `conflict`, `refused` or `unanswered`) before the next step is requested.
 
     Args:
         me: the id of this replica, which is unique.
         timing: the parts of the lease's time.
 
     Attributes:
-        held: whether this replica believes that it is the holder; `is_open` says whether it may act on that.
-        term: the number of the term that is held, or was last.
+        held: whether this replica believes that it is the holder; `is_open` tells whether it may act on that.
+        term: the number of the present or last term.
         deadline: until when the holder may write messages.
-        holder: the known holder; empty if there is none.
+        holder: the known holder; empty without one.
         restraint: seconds for which a free lease is left to other replicas.
-        kept: of the holder, the position that its next write carries; at the beginning of a term, that of the record
-            before.
+        kept: for the holder, the position that its next write contains; at the start of a term, that of the previous
+            record.
     """
 
     def __init__(self, me: str, timing: Timing) -> None:
@@ -131,14 +132,15 @@ class Lease:
         self._me = me
         self._timing = timing
         self._beat = 0
-        self._in_doubt: dict[int, float] = {}  # beats of our writes that may be stored yet: when they were sent
+        # beats of this replica's writes that may still be stored, with the times of sending
+        self._in_doubt: dict[int, float] = {}
         self._next_look = _NEVER
         self._eager_until = _NEVER
         self._checked = False  # whether a read was answered since the last write
         # as the holder
         self._revision = 0
         self._last_sent = _NEVER
-        self._certain = False  # whether the record is known to be ours at `_revision`
+        self._certain = False  # whether the record at `_revision` is certainly this replica's
         # as a standby
         self._seen: Sighting | None = None
         self._seen_since = _NEVER
@@ -146,11 +148,11 @@ class Lease:
         self._renewed = False  # whether the record was seen to change: one alone can be a dead holder's
 
     def is_open(self, now: float) -> bool:
-        """Whether the holder may write messages at this moment."""
+        """Return whether the holder may write messages at this moment."""
         return self.held and now < self.deadline
 
     def is_led(self, now: float) -> bool:
-        """Whether a replica is known to hold it at this moment."""
+        """Return whether a replica is known to hold it now."""
         if self.held:
             return self.is_open(now)
         return bool(self.holder) and self._renewed and now - self._seen_since < self._timing.missed_for
@@ -174,17 +176,17 @@ class Lease:
             return Look()
         return Rest(min(self._next_look, free) if free > now else self._next_look)
 
-    # -- what happened -----------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def hinted(self, now: float, *, released: bool) -> None:
-        """Note that a replica wrote the record, or tried to; it may not be stored yet."""
+        """Note that a replica wrote the record or tried to. It may not be stored yet."""
         if not self.held:
             self._next_look = now
             if released:
                 self._eager_until = now + _EAGER_FOR
 
     def looked(self, sighting: Sighting, now: float) -> None:
-        """Handle the answer to a read; `now` is a moment after it."""
+        """Process the answer to a read. `now` is a time after it."""
         record = sighting.record
         ours = record is not None and record.holder == self._me and not record.released
         if record is not None and ours and not (self.held and sighting.revision == self._revision):
@@ -195,7 +197,7 @@ class Lease:
             self._looked_on_standby(sighting, now)
 
     def sent(self, write: Write, now: float) -> None:
-        """Note that a write is about to be sent; `now` is a moment before it."""
+        """Note that a write is about to be sent. `now` is a time before it."""
         self._beat = write.record.beat
         self._in_doubt[self._beat] = self._last_sent = now
         self._checked = False
@@ -206,7 +208,10 @@ class Lease:
         self._take(write.record, revision, self._in_doubt[write.record.beat])
 
     def conflict(self, write: Write) -> None:
-        """Note that nothing was stored: the record has another revision. The next read shows whose; perhaps our own."""
+        """Note that nothing was stored, because the revision has changed.
+
+        The next read shows the writer, who may be this one.
+        """
         del self._in_doubt[write.record.beat]
         self._certain = False
         self._seen, self._renewed = None, True
@@ -218,14 +223,14 @@ class Lease:
         self._put_off(now)
 
     def unanswered(self, now: float) -> None:
-        """Note that a read or a write was not answered; whether the write is stored is unknown."""
+        """Note that a read or a write was not answered. It is unknown whether the write is stored."""
         self._certain = False
         self._put_off(now)
 
     def give_back(self) -> Write | None:
-        """End the term; return what to write so that another replica takes over at once.
+        """End the term. Return the write that lets another replica take over at once.
 
-        None where it is not certain that the record is still ours; then the others wait for its time to be over.
+        None if the record may no longer belong to this replica; the others then wait until its time is over.
         """
         write = None
         if self.held and self._certain:
@@ -248,7 +253,8 @@ class Lease:
         if not ours:
             if sighting.record is not None or not self.is_open(now):
                 return self.lose()
-            # Deleted by another client. No other replica can have begun to write by now; the first to write one leads.
+            # Another client deleted it. No other replica can have begun to write yet, so the first to write a record
+            # leads.
             self._revision = sighting.revision
             self._last_sent = _NEVER
         self._certain = self._checked = True
@@ -269,7 +275,7 @@ class Lease:
         self.holder = "" if record is None or record.released else record.holder
 
     def _adopt(self, record: Record, revision: int) -> None:
-        """Count an unanswered write of ours that was stored from the moment of its sending."""
+        """Treat an unanswered write of this replica that was stored as a renewal from the time of sending."""
         sent = self._in_doubt.get(record.beat)
         if self.held and sent is None:
             return self.lose()  # revisions in between are unknown

@@ -17,7 +17,7 @@ Worked example: bucket `locks`, sidecar `shop`, rule `copy`, and two replicas th
 
 Invariants:
 
-* Of several writes over the same revision, one at most is stored.
+* Of several writes over the same revision, at most one is stored.
 * No request is sent again here: without an answer it is unknown whether a write was stored, and the lease decides.
 * A record that cannot be read counts as a revision without a holder. It must still be waited for like a silent holder.
 """
@@ -51,28 +51,29 @@ _log = structlog.get_logger("bridge.leadership")
 
 _NAME_IN_USE = 10058
 _NO_CLUSTER = 10074
-_TOO_FEW_SERVERS = 10005  # of those that the cluster has met so far: in its first seconds, that is not all of them
+# not enough servers among those that the cluster has met, which are not all in its first seconds
+_TOO_FEW_SERVERS = 10005
 _BEYOND = 2**62  # a sequence that no stream reaches
 _LONGEST_TTL = 3600.0  # most seconds that a record may make the others wait
 _MOST_AGES = 10  # times the lease's time that the bucket must at least keep a record
 GATHERING = 10.0
-"""Seconds to wait until a cluster has as many servers as the bucket wants; their final number is unknown."""
+"""Seconds to wait until a cluster has enough servers for the bucket's replicas; their final number is unknown."""
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _REPLICAS = "$replicas"  # no name of a rule
 
 
 def lease_subject(bucket: str, sidecar: str, rule: str) -> str:
-    """The subject of a rule's lease; `*` for the rule stands for all of a sidecar's."""
+    """Return the subject of a rule's lease; `*` for the rule stands for all of the sidecar's rules."""
     return f"$KV.{bucket}.lease.{sidecar}.{rule}"
 
 
 async def remove_lease(api: JetStreamApi, bucket: str, sidecar: str, rule: str) -> bool:
-    """Remove a rule's lease, and the position in it; return whether there was one.
+    """Remove a rule's lease with its position. Return whether there was one.
 
     It purges the key as clients of key-value buckets do, which needs no permission beyond those for holding a lease.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server does not answer.
     """
     subject = lease_subject(bucket, sidecar, rule)
     newest = await api.last_message(bucket_stream(bucket), subject)
@@ -83,12 +84,12 @@ async def remove_lease(api: JetStreamApi, bucket: str, sidecar: str, rule: str) 
 
 
 def bucket_stream(bucket: str) -> str:
-    """The stream of a bucket."""
+    """Return the stream of a bucket."""
     return f"KV_{bucket}"
 
 
 def bucket_config(bucket: str, replicas: int) -> Json:
-    """The configuration of a bucket's stream, as clients create buckets."""
+    """Return the configuration of a bucket's stream, as clients create buckets."""
     return {
         "name": bucket_stream(bucket),
         "subjects": [f"$KV.{bucket}.>"],
@@ -109,12 +110,13 @@ class LeaseStore:
     """The leases of one sidecar's rules.
 
     Args:
-        connection: a connection of its own, so that nothing else delays it.
+        connection: a separate connection, so that nothing else delays it.
         sidecar: the sidecar's name.
-        bucket: the name of the bucket that holds the leases.
+        bucket: the name of the bucket with the leases.
         timing: the time limits for answers.
-        hint: called for each write of a lease, our own included.
-        announced: called with what a replica announces: its name, and how many rules it leads, None when it stops.
+        hint: called for each write of a lease, including this replica's.
+        announced: called for each announcement with a replica's name and the number of rules that it leads, or None
+            when it stops.
     """
 
     def __init__(
@@ -138,12 +140,12 @@ class LeaseStore:
         self._too_few_since: float | None = None
 
     async def open(self, rule: str) -> None:
-        """Make sure that leases can be read and written; `rule` is one of those that need one.
+        """Make sure that leases can be read and written. `rule` is any rule that needs one.
 
         Raises:
             ConfigError: the bucket cannot be used for leases.
             NotPermittedError: the user may not use it.
-            ApiError: the server cannot be asked.
+            ApiError: the server does not answer.
         """
         await AsyncRetrying(retry=retry_if_result(lambda there: not there), wait=NO_ANSWER.wait)(
             self._ensure, check=True
@@ -165,7 +167,7 @@ class LeaseStore:
             await subscription.release()
 
     async def read(self, rule: str) -> Sighting | None:
-        """Read the rule's lease from the bucket's leader; None without an answer.
+        """Read the rule's lease from the bucket's leader. Return None without an answer.
 
         Raises:
             ApiError: the bucket was deleted and cannot be recreated.
@@ -184,17 +186,17 @@ class LeaseStore:
         return None
 
     async def write(self, rule: str, write: Write) -> PubAck:
-        """Write a lease over the revision that is expected."""
-        at = datetime.now(UTC).isoformat(timespec="milliseconds")  # for people; no replica uses it
+        """Write a lease over the expected revision."""
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")  # for people; no replica reads it
         payload = {**asdict(write.record), "at": at}
         answer = await self._ask(self._subject(rule), json.dumps(payload).encode(), {_EXPECTED: str(write.expected)})
         return PubAck.of(None) if answer is None else PubAck.parse(b"", answer)
 
     def announce(self, replica: str, leads: int | None) -> None:
-        """Let all replicas know how many rules one leads, None when it stops; this may be lost.
+        """Announce to all replicas how many rules one leads, or None when it stops. Announcements may be lost.
 
-        It takes the subjects of leases, for which replicas have permissions, and expects a sequence that no stream
-        reaches: subscribers receive it, and the bucket does not store it.
+        It uses the subjects of leases, for which replicas have permissions, and expects an unreachable sequence. So
+        subscribers receive it, but the bucket does not store it.
         """
         if self._connection.client.is_connected:
             payload = json.dumps({"replica": replica, "leads": leads}).encode()
@@ -204,15 +206,15 @@ class LeaseStore:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _subject(self, rule: str) -> str:
-        """Where a lease is published."""
+        """Return the subject on which a lease is published."""
         return bucket_subject(self._connection.api.prefix, lease_subject(self._bucket, self._sidecar, rule))
 
     def _newest_of(self, rule: str) -> bytes:
-        """The request that reads a lease."""
+        """Return the request that reads a lease."""
         return json.dumps({"last_by_subj": lease_subject(self._bucket, self._sidecar, rule)}).encode()
 
     async def _ask(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> bytes | None:
-        """The answer to one request; None without a connection or an answer: it is not sent again."""
+        """Return the answer to one request; None without a connection or an answer. It is not sent again."""
         if not self._connection.client.is_connected:
             return None
         try:
@@ -221,7 +223,7 @@ class LeaseStore:
             return None
 
     async def _probe(self, rule: str) -> None:
-        """Read, and write what cannot be stored, to find out whether the user may."""
+        """Send a read, and a write that cannot be stored, to check the user's permissions."""
         beyond = {_EXPECTED: str(_BEYOND)}
         requests = (
             (self._get, self._get, self._newest_of(rule), None),
@@ -233,10 +235,10 @@ class LeaseStore:
             except NotPermittedError:
                 raise NotPermittedError(f"leadership: connection '{self._connection.name}'", shown) from None
             except ApiError:
-                continue  # no answer; it is asked again when it is needed
+                continue  # no answer; the request is repeated when it is needed
 
     async def _ensure(self, *, check: bool) -> bool:
-        """Create the bucket if it does not exist; return False if that should be retried."""
+        """Create the bucket if it does not exist. Return False if the caller should retry."""
         api, bucket, too_few = self._connection.api, self._bucket, ""
         try:
             info = await api.stream_info(self._stream)
@@ -271,7 +273,7 @@ class LeaseStore:
         return True
 
     def _gathering(self) -> bool:
-        """Whether the cluster may be one whose servers have not all met yet."""
+        """Return whether the cluster may be one whose servers have not all met yet."""
         now = clock()
         if self._too_few_since is None:
             self._too_few_since = now
@@ -306,7 +308,7 @@ class LeaseStore:
 
 
 def _json_of(answer: bytes | None) -> Json | None:
-    """The answer to a request; None where none came, or something else."""
+    """Return the answer to a request as JSON; None without an answer, or if it is not an object."""
     with contextlib.suppress(ValueError):
         found = None if answer is None else json.loads(answer)
         if isinstance(found, dict):
@@ -331,7 +333,7 @@ def _sighting(message: Json) -> Sighting:
 
 
 def _time_of(seconds: float) -> float:
-    """A lease's time, not below 0 and not longer than replicas wait.
+    """Return a lease's time, not below 0 and not longer than replicas wait.
 
     Raises:
         ValueError: it is not a number.
@@ -342,7 +344,7 @@ def _time_of(seconds: float) -> float:
 
 
 def _position(said: Json | None) -> KeptPosition | None:
-    """Read a record's position; processes of a version without it write none."""
+    """Read a record's position. Older versions write none."""
     if said is None:
         return None
     return KeptPosition(str(said["stream"]), int(said["sequence"]), int(said["time_ns"]))

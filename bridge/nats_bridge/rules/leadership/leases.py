@@ -1,4 +1,4 @@
-"""The leadership of replicas: one lease per rule, all in one bucket, over one connection of its own.
+"""Manages the leadership of replicas: one lease for each rule, all in one bucket, on a separate connection.
 
 Theory of operation. A rule whose supervisor wants to lead it has a holding: a task that asks its `Lease` for the next
 step, performs it, and gives the lease the result. While the supervisor has a term, the same task renews the lease.
@@ -22,9 +22,9 @@ Worked example: a lease of 10 s (see `timing` for its parts), and a holder A who
 
 Invariants:
 
-* A term begins only after a write of this process was stored, and its fence is open only while no other replica can
-  hold the lease.
-* A lease that was lost is never released: `end` has no effect then.
+* A term begins only after a write of this process was stored. Its fence is open only while no other replica can hold
+  the lease.
+* A lost lease is never released: `end` has no effect then.
 * A lease is released only after the run has ended, and not if something may still leave this process: then the other
   replicas wait for as long as for a silent holder.
 * A holding has one task at most. A new term waits until the task of the last one has ended.
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("bridge.leadership")
 
-_STAYS = 20  # times the lease's time for which a rule stays with a replica that has handed it over and leads it again
+_STAYS = 20  # multiple of the lease's time for which a rule stays with a replica that handed it over and leads it again
 
 
 async def open_leases(settings: Settings, wanted: LeadershipSettings) -> Leases:
@@ -72,10 +72,10 @@ async def open_leases(settings: Settings, wanted: LeadershipSettings) -> Leases:
         wanted: its section about leadership.
 
     Raises:
-        BridgeError: it cannot start; nothing is left open.
+        BridgeError: leadership cannot start; nothing is left open.
     """
     options = connect_options(settings.connections[wanted.connection], wanted.connection)
-    # One of its own: messages of rules must not delay renewals.
+    # A separate connection, because messages of rules must not delay renewals.
     connection = await open_connection(wanted.connection, options, client_name=settings.name)
     leases = Leases(connection, settings.name, wanted.bucket, wanted.ttl, share=wanted.share)
     try:
@@ -87,7 +87,7 @@ async def open_leases(settings: Settings, wanted: LeadershipSettings) -> Leases:
 
 
 def _replica_name() -> str:
-    """The id of this process among its replicas; unique over machines and time."""
+    """Return an id of this process among its replicas, unique over machines and time."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
@@ -95,11 +95,11 @@ class Leases(Leadership):
     """The leaders of rules, decided by leases.
 
     Args:
-        connection: a connection for leases alone; closed by `close`.
+        connection: a connection only for leases; `close` closes it.
         sidecar: the sidecar's name, the same in all replicas.
-        bucket: the name of the bucket that holds the leases.
+        bucket: the name of the bucket with the leases.
         ttl: seconds without a renewal after which another replica takes over.
-        share: whether replicas lead about as many rules each; otherwise a rule stays with its leader.
+        share: the sharing of rules among replicas; None if a rule stays with its leader.
     """
 
     shared = True
@@ -117,10 +117,10 @@ class Leases(Leadership):
         self._replicas_changed = asyncio.Event()
 
     async def open(self, rule: str) -> None:
-        """Find the bucket, or create it; `rule` is one of those that need a lease.
+        """Find or create the bucket. `rule` is any rule that needs a lease.
 
         Raises:
-            ConfigError, NotPermittedError, ApiError: as `LeaseStore.open`; the connection is left open.
+            ConfigError, NotPermittedError, ApiError: see `LeaseStore.open`; the connection is left open.
         """
         await self._store.open(rule)
         self._connection.on_reconnect(lambda: self._silent.reconnected(clock()))
@@ -138,21 +138,21 @@ class Leases(Leadership):
         return await holding.win()
 
     def on_end(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the reason when the connection of the leases is closed permanently, and not by us."""
+        """Call `listener` when the connection is closed permanently, except by `close`."""
         self._connection.on_end(listener)
 
     def holder(self, rule: str) -> str:
-        """The replica that leads the rule, if this one knows it; else empty."""
+        """Return the replica that leads the rule, if known; otherwise an empty string."""
         holding = self._holdings.get(rule)
         return holding.lease.holder if holding is not None else ""
 
     def is_led(self, rule: str) -> bool:
-        """Whether a replica leads the rule; see `Leadership`."""
+        """Return whether a replica leads the rule; see `Leadership`."""
         holding = self._holdings.get(rule)
         return holding is not None and holding.lease.is_led(clock())
 
     async def has_position(self, rule: str) -> bool:
-        """Whether the rule's lease carries a position; see `Leadership`."""
+        """Return whether the rule's lease contains a position; see `Leadership`."""
         sighting = await self._store.read(rule)
         if sighting is None:
             silence = "the lease bucket does not answer"
@@ -160,7 +160,7 @@ class Leases(Leadership):
         return sighting.record is not None and sighting.record.position is not None
 
     async def leave(self) -> None:
-        """Announce that this replica stops, so that the others take what it releases; see `Leadership`."""
+        """Announce that this replica stops, so the others take the leases that it releases; see `Leadership`."""
         await end_tasks(self._sharing)
         if self._share is not None:
             self._store.announce(self.me, None)
@@ -173,7 +173,7 @@ class Leases(Leadership):
         await close_connections([self._connection])
 
     def _answered(self, rule: str, *, answered: bool) -> None:
-        """Note whether there was an answer about a lease; leave a server that gives none for long."""
+        """Note whether a request about a lease was answered. Leave a server that does not answer for a long time."""
         connection = self._connection
         if answered:
             self._silent.answered(rule)
@@ -194,7 +194,7 @@ class Leases(Leadership):
             self._replicas_changed.set()
 
     async def _share_rules(self, share: Share) -> None:
-        """Announce what this replica leads, hand over what is too much, and leave free leases to those with less."""
+        """Announce the rules led here, hand over surplus ones, and leave free leases to replicas with fewer rules."""
         while True:
             now = clock()
             wanted = [holding for holding in self._holdings.values() if holding.wanted]
@@ -211,7 +211,7 @@ class Leases(Leadership):
 
 
 class _HeldTerm(Term):
-    """A term of one rule that ends with its lease; its fence is open while no other replica can hold that."""
+    """A term of one rule that ends with its lease. Its fence is open while no other replica can hold the lease."""
 
     def __init__(self, lease: Lease, unsent_for: float, end: Callable[[], Awaitable[None]]) -> None:
         super().__init__(self)
@@ -272,11 +272,11 @@ class _Holding:
     """One rule's lease: wanted, held, or neither.
 
     Attributes:
-        moves: whether another replica can take the rule over without a loss; see `RuleKind.keeps_position`.
+        moves: whether another replica can take over the rule without a loss; see `RuleKind.keeps_position`.
     """
 
     def __init__(self, rule: str, me: str, store: LeaseStore, timing: Timing, answered: _Answered) -> None:
-        # One for the life of the process, so that it knows every write of its own again.
+        # One object for the life of the process, so that it recognises every write of its own.
         self.lease = Lease(me, timing)
         self.moves = False
         self._rule = rule
@@ -293,7 +293,7 @@ class _Holding:
         self._log = _log.bind(rule=rule)
 
     async def win(self) -> _HeldTerm:
-        """Wait for a term; there is no other waiter at the same time, and no term."""
+        """Wait for a term. The caller must be the only waiter, and must not have a term."""
         if self._task is not None:
             await asyncio.shield(self._task)  # which releases an earlier term
         self._ending = False
@@ -306,7 +306,7 @@ class _Holding:
             raise
 
     async def end(self) -> None:
-        """Release the lease, and do not request it again; what cancels the caller does not cancel that."""
+        """Release the lease, and do not request it again. Cancelling the caller does not cancel this."""
         self._ending = True
         self._wake.set()
         if self._task is not None:
@@ -323,13 +323,13 @@ class _Holding:
         return self._term is not None and not self._term.surplus.is_set()
 
     def may_move(self, now: float) -> bool:
-        """Whether to hand the rule over, if there is a surplus."""
+        """Return whether to hand the rule over, if there is a surplus."""
         return self.moves and now >= self._stays_until
 
     def hand_over(self, now: float) -> None:
         """Ask the supervisor to drain the rule, and to end the term."""
         assert self._term is not None
-        # If it comes back, no other replica could lead it: it stays, instead of going round.
+        # If it comes back, no other replica could lead it, so it stays here instead of moving in circles.
         self._stays_until = now + _STAYS * self._timing.ttl
         self._log.info("leadership.hands_over", term=self._term.number)
         self._term.surplus.set()

@@ -1,10 +1,10 @@
 """Shares the rules evenly among replicas, from their announcements. No I/O.
 
-Theory of operation. Every replica announces, several times in a lease's time, how many rules it leads. No one decides
-for the others: a replica that leads more than its share hands over, and one that leads its share leaves a free lease to
-the others for a while (`Lease.restraint`). A replica silent for `silent_for` no longer counts, so that a dead
-one is no reason to wait. Announcements decide only who *should* lead; who leads is decided by leases, so a lost or late
-announcement costs evenness and nothing else.
+Theory of operation. Every replica announces, several times in a lease's time, how many rules it leads. Each replica
+decides for itself. One that leads more than its share hands rules over, and one that leads its share leaves a free
+lease to the others for a while (`Lease.restraint`). A replica that is silent for `silent_for` no longer counts, so
+nobody waits for a dead one. Announcements only decide who *should* lead. Leases decide who does, so a lost or late
+announcement makes the sharing less even, but does no other harm.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ class Share:
     def __init__(self, me: str, silent_for: float) -> None:
         self._me = me
         self._silent_for = silent_for
-        self._others: dict[str, tuple[int, float]] = {}  # what each leads, and when it said so
+        # the number of rules that each replica leads, and the time of the announcement
+        self._others: dict[str, tuple[int, float]] = {}
 
     def receive(self, replica: str, leads: int | None, now: float) -> bool:
-        """Note how many rules a replica announces that it leads, None when it stops; what this one says is no news.
+        """Note a replica's announcement (None when it stops). Return whether it is new; this replica's own are ignored.
 
         Returns:
             Whether it has just come or stopped.
@@ -40,11 +41,11 @@ class Share:
         return new
 
     def surplus(self, leads: int, rules: int, now: float) -> int:
-        """Return how many rules this replica should hand over.
+        """Return the number of rules that this replica should hand over.
 
         Args:
-            leads: how many it leads.
-            rules: how many there are to be led by all replicas together.
+            leads: the number of rules it leads.
+            rules: the number of rules for all replicas together.
         """
         others = self._received_lately(now)
         if not others:
@@ -65,5 +66,5 @@ class Share:
 
 
 def _share(rules: int, replicas: int) -> int:
-    """The most that a replica leads."""
+    """Return the most that a replica leads."""
     return -(-rules // replicas)

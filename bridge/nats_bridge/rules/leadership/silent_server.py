@@ -1,7 +1,7 @@
 """Decides when the leases try another server, without I/O.
 
-A server that has lost its cluster keeps its clients: it answers PINGs, and no request about a bucket that it cannot
-reach. Other replicas may reach the bucket by other servers. With a `ttl` of 3 seconds, a replica that gets no answer
+A server that has lost its cluster keeps its clients. It answers PINGs, but not requests about a bucket that it cannot
+reach. Other replicas may reach the bucket through other servers. With a `ttl` of 3 seconds, a replica without an answer
 about one of its leases leaves the server after 15 seconds, then after 30, 60 and 120, until the bucket answers again.
 """
 
@@ -12,7 +12,7 @@ _LONGEST = 8  # times that patience, after several moves
 
 
 class SilentServer:
-    """How long the bucket has not answered.
+    """The time for which the bucket has not answered.
 
     Args:
         ttl: the lease's time in seconds.
@@ -30,7 +30,7 @@ class SilentServer:
             self._moves = 0
 
     def unanswered(self, rule: str, now: float) -> bool:
-        """Note that there was no answer about the lease of a rule.
+        """Note a missing answer about a rule's lease. Return whether to leave the server.
 
         Returns:
             Whether to leave the server now.

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class Term:
-    """A time for which this sidecar leads one rule; that of a sidecar that is alone never ends.
+    """A time for which this sidecar leads one rule. Without replicas it never ends.
 
     Args:
         fence: checked before anything is written for the rule.
 
     Attributes:
-        lost: set when the term is over, and not by us: the run stops at once and sends nothing to any server.
+        lost: set when the term was lost, not ended by `end`: the run stops at once and sends nothing to any server.
         surplus: set when another replica should lead the rule: the run drains, and the term ends.
     """
 
@@ -31,14 +31,14 @@ class Term:
 
     @property
     def kept(self) -> KeptPosition | None:
-        """The rule's position as the lease carries it; None if there is none, or no lease."""
+        """The rule's position in the lease; None without one or without a lease."""
         return None
 
     def keep(self, position: Callable[[], KeptPosition | None]) -> None:
         """Let the lease carry the rule's position from now on.
 
         Args:
-            position: returns it, or None if it is unknown; called before every write of the lease.
+            position: returns the position, or None if unknown; called before every write of the lease.
         """
 
     async def end(self, *, finished: bool = True) -> None:
@@ -54,32 +54,32 @@ class Leadership:
     """Decides who leads: without replicas, this sidecar.
 
     Attributes:
-        shared: whether there may be other replicas at all; supervisors become standbys only if so.
+        shared: whether there may be other replicas; otherwise supervisors never become standbys.
     """
 
     shared = False
 
     async def lead(self, rule: Rule) -> Term:
-        """Wait until this sidecar leads the rule; if cancelled, it does not lead.
+        """Wait until this sidecar leads the rule. If cancelled, it does not lead.
 
         Rules of a kind whose replicas share the messages anyway (queue groups) may be led by all at once.
         """
         return Term()
 
     def is_led(self, rule: str) -> bool:
-        """Whether this or another replica is known to lead the rule at this moment."""
+        """Return whether this or another replica is known to lead the rule at this moment."""
         return True
 
     async def has_position(self, rule: str) -> bool:
-        """Whether the rule's lease carries a position.
+        """Return whether the rule's lease carries a position.
 
         Raises:
-            ApiError: there is no answer.
+            ApiError: the bucket does not answer.
         """
         return False
 
     async def leave(self) -> None:
-        """Let other replicas know that this sidecar is about to stop; before its supervisors stop."""
+        """Announce to other replicas that this sidecar is about to stop, before its supervisors stop."""
 
     async def close(self) -> None:
-        """Release what is left, when no supervisor runs any more."""
+        """Release the remaining leases, when no supervisor runs any longer."""

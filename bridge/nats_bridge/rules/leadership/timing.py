@@ -1,6 +1,6 @@
 """The parts of a lease's time, all derived from one number, so that they cannot contradict each other.
 
-From the moment in which a holder sends a renewal that is stored, until another replica may take over:
+From the time when a holder sends a renewal that is stored, until another replica may take over:
 
     0              renew_every         open_for                  open_for + unsent_for    ttl
     |--- may write -----|--- may write ----|--- what was written ------|--- slack ----------|
@@ -13,14 +13,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux: counts while the machine sleeps, too
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # on Linux, this also counts while the machine sleeps
 
 
 def clock() -> float:
-    """The clock by which a replica measures its own waiting; it is never compared with another machine's.
+    """Return the time of the clock that measures this replica's waiting. It is never compared with another machine's.
 
     Returns:
-        Seconds since some moment in the past; it keeps counting while the process, or the machine, is stopped.
+        Seconds since some time in the past. It keeps counting while the process or the machine is stopped.
     """
     return time.clock_gettime(_CLOCK)
 
@@ -42,7 +42,7 @@ class Timing:
 
     @property
     def open_for(self) -> float:
-        """Seconds for which a holder may write, from the sending of a renewal that is known to be stored."""
+        """Seconds for which a holder may write, from sending a renewal that is known to be stored."""
         return self.ttl * 0.6
 
     @property
@@ -57,12 +57,12 @@ class Timing:
 
     @property
     def silent_for(self) -> float:
-        """Seconds after which a replica that announces nothing shares no rules; before its leases are free."""
+        """Seconds after which a silent replica no longer shares rules, which is before its leases are free."""
         return self.ttl * 0.7
 
     @property
     def missed_for(self) -> float:
-        """Seconds without a new revision after which a standby no longer says that the rule has a leader."""
+        """Seconds without a new revision after which a standby no longer reports that the rule has a leader."""
         return self.ttl * 0.5
 
     @property

@@ -27,14 +27,14 @@ class Outlook:
 
     Attributes:
         loops: as `find_loops` gives them.
-        unseen: what could not be read, one line each; loops through it are not found.
+        unseen: a line for each part that could not be read; loops through it are not found.
     """
 
     loops: tuple[Loop, ...]
     unseen: tuple[str, ...]
 
     def of(self, rule: str) -> Loop | None:
-        """The loop that a rule takes part in, if it does."""
+        """Return the loop that a rule takes part in, if it does."""
         return next((loop for loop in self.loops if loop.rule == rule), None)
 
     @property
@@ -52,11 +52,11 @@ class AccountGraph:
     Args:
         settings: the configuration.
         connections: its open connections by name.
-        earlier: the graph of another configuration; what it knows about connections that both use still holds.
+        earlier: the graph of another configuration, whose facts about shared connections are still valid.
         patiently: wait for late answers about accounts, see `SharedAccounts.ask`.
 
     Attributes:
-        shared: which connections reach one account; one that turns out to do so later can ask for another look.
+        shared: the connections that share an account. If two turn out to do so later, it can request another search.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class AccountGraph:
             self._forbidden = {name: reason for name, reason in earlier._forbidden.items() if name in kept}
 
     async def look(self) -> Outlook:
-        """Read all streams and search for loops; create and change nothing on a server."""
+        """Read all streams and search for loops, without changing anything on a server."""
         listed: dict[str, list[Json]] = {}
         there = {name: connection for name, connection in self._connections.items() if connection.was_up}
         unseen = [
@@ -97,7 +97,7 @@ class AccountGraph:
         return Outlook(tuple(loops), (*unseen, *undecided))
 
     async def refuse(self, rules: Set[str]) -> None:
-        """Look now, and log what the accounts have or hide.
+        """Search now, log findings about the accounts, and raise if one of these rules is in a loop.
 
         Raises:
             RuleRefusedError: one of the named rules takes part in a loop.
@@ -108,7 +108,7 @@ class AccountGraph:
                 raise error
 
     async def refused(self) -> dict[str, RuleRefusedError]:
-        """Look now, and log what the accounts have or hide; by name, the rules that take part in a loop, and why."""
+        """Search now, and log findings about the accounts. Return the rules in loops by name, with the errors."""
         outlook = await self.look()
         for reason in outlook.unseen:
             _log.warning("loops.not_seen", reason=reason)
@@ -117,8 +117,8 @@ class AccountGraph:
         return {loop.rule: RuleRefusedError(str(loop)) for loop in outlook.loops if loop.rule is not None}
 
     async def _find_spaces(self, listed: Mapping[str, list[Json]]) -> tuple[dict[str, str], list[str]]:
-        """By connection, the first one that reaches the same subjects; and what could not be found out."""
-        # The same name proves nothing; created at the same nanosecond, it is the same stream.
+        """Return for each connection the first one that reaches the same subjects, and the pairs left undecided."""
+        # Equal names prove nothing, but streams created at the same nanosecond are the same.
         streams = {
             self._connections[name]: {(info["config"]["name"], info["created"]) for info in infos}
             for name, infos in listed.items()
@@ -147,7 +147,7 @@ class AccountGraph:
         return spaces, undecided
 
     async def _streams(self, connection: Connection) -> tuple[list[Json], list[str]]:
-        """The streams of a connection's account, and what could not be seen of them."""
+        """Return the streams of a connection's account, and the reasons for any that could not be read."""
         place = f"connection '{connection.name}'"
         if connection.name not in self._forbidden:
             try:

@@ -4,12 +4,12 @@ Theory of operation: a message is at one of three kinds of place: published in a
 connections see it), at the ingress of a stream, or stored in it. Everything that moves messages from one place to
 another is a `Move`, which maps a pattern of subjects to the resulting one:
 
-* a stream's subjects move from the space to its ingress; its `subject_transform` acts between ingress and store,
+* a stream's subjects move from the space to its ingress; its `subject_transform` acts between ingress and store;
 * native `republish` moves from a store to the space, native `sources` and `mirror` from a store to another's ingress,
-* rules publish as any client does: to the space, where any matching stream stores it, even one that is not meant.
+* rules publish like any client, to the space, where any matching stream stores the message, even unintentionally.
 
-Not included, because no API reports them: account mappings, imports and exports, and clients that publish what they
-receive. The message that an advisory is *about* is no edge: storing a message moves no advisory.
+Not included, because no API reports them: account mappings, imports and exports, and clients that publish messages they
+receive. The message that an advisory is *about* is not an edge, because storing a message moves no advisory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Reach:
     """The account that a connection reaches.
 
     Attributes:
-        space: names the subject space; connections to the same account have the same.
+        space: the name of the subject space, which connections to the same account share.
         streams: the streams that its JetStream API lists, each as `STREAM.INFO` gives it.
         dialect: its server's.
     """
@@ -72,12 +72,12 @@ class Move:
     """An edge: moves messages from one place to another.
 
     Attributes:
-        text: a description for people; empty where the places are enough.
-        rule: the name of the rule that does it; None if the server does.
+        text: a description for people; empty if the places are enough.
+        rule: the rule that moves messages; None if the server does.
         takes: the place that it reads.
         puts: the place that it writes.
         selects: the subjects that it reads, without those that are in `leaves` entirely.
-        becomes: the transform, or a pattern of the resulting subjects; None if subjects stay.
+        becomes: the transform, or a pattern of the resulting subjects; None if subjects stay the same.
     """
 
     text: str
@@ -89,7 +89,7 @@ class Move:
     becomes: Outcome = None
 
     def carry(self, pattern: Pattern) -> Pattern | None:
-        """The subjects that messages with these ones have afterwards; None if it takes none of them."""
+        """Return the resulting subjects of messages with these subjects; None if the move takes none of them."""
         taken = pattern.meet(self.selects)
         if taken is None or any(taken.within(left) for left in self.leaves):
             return None
@@ -109,10 +109,10 @@ class Move:
 
 
 class Landscape:
-    """The streams by the connection that reaches them: what a kind of rule needs for its moves.
+    """The streams by connection, from which a kind of rule builds its moves.
 
     Args:
-        reaches: what connections reach, by name.
+        reaches: the reach of each connection, by name.
     """
 
     def __init__(self, reaches: Mapping[str, Reach]) -> None:
@@ -135,23 +135,23 @@ class Landscape:
         return found
 
     def space(self, connection: str) -> MessageLocation:
-        """The space of subjects that a connection reaches."""
+        """Return the space of subjects that a connection reaches."""
         return MessageLocation("space", self._reaches[connection].space)
 
     def stores(self, connection: str, stream: str) -> list[MessageLocation]:
-        """The streams of a name that a connection reaches."""
+        """Return the streams of a name that a connection reaches."""
         return self._named(self._reaches[connection], stream)
 
     def dialect(self, connection: str, version: str) -> Dialect:
-        """The dialect that a rule writes as text, which may be that of the connection's server."""
+        """Return the dialect with this name, which may be that of the connection's server."""
         return self._reaches[connection].dialect if version == NATIVE_DIALECT else dialect(version)
 
-    # -- what servers do ---------------------------------------------------------------------------------------------
+    # -- moves of servers --------------------------------------------------------------------------------------------
 
     def _of_stream(self, reach: Reach, info: Json) -> Iterator[Move]:
         config = info["config"]
         if config.get("sealed"):
-            return  # takes nothing any more
+            return  # a sealed stream stores nothing more
         space, door, store = (
             MessageLocation("space", reach.space),
             _place("door", reach, info),
@@ -175,7 +175,7 @@ class Landscape:
                 yield from copying(entry, f"native {what}", None, source_place, door, (), native)
 
     def _native_sources(self, reach: Reach, entry: Json) -> Iterable[MessageLocation]:
-        """Yield the stores that a native source or mirror reads, where they are visible."""
+        """Yield the stores that a native source or mirror reads, if they are visible."""
         if not entry.get("external"):
             return self._named(reach, entry.get("name"))
         # No server reports which account or domain an API prefix leads to: any other one may be it.
@@ -188,7 +188,7 @@ class Landscape:
 
 
 def compiled(source: str, destination: str, version: Dialect) -> Transform:
-    """A rule's transform.
+    """Return a rule's transform.
 
     Raises:
         TransformError: it cannot be built.
@@ -197,7 +197,7 @@ def compiled(source: str, destination: str, version: Dialect) -> Transform:
 
 
 def _native(source: str, destination: str, version: Dialect) -> Outcome:
-    """A transform that a server has accepted; of a newer one it may hold what we do not know."""
+    """Return a transform that a server has accepted. One of a newer server may contain unknown functions."""
     try:
         return compiled(source, destination, version)
     except TransformError:
@@ -224,15 +224,15 @@ def copying(
     excluded: tuple[Pattern, ...],
     build: Callable[[str, str], Outcome],
 ) -> Iterator[Move]:
-    """The moves of an entry of `sources`, or of a `mirror`: the first transform that matches counts.
+    """Yield the moves of an entry of `sources`, or of a `mirror`: the first transform that matches counts.
 
     Args:
         entry: as in a native configuration.
         text: how their descriptions begin.
         rule: see `Move`.
         takes: the source's store.
-        puts: where copies go.
-        excluded: what is not copied.
+        puts: the place of the copies.
+        excluded: the patterns that are not copied.
         build: makes a transform of source and destination.
     """
     transforms = entry.get("subject_transforms") or ()

@@ -1,14 +1,14 @@
 """Searches for loops: cycles of streams, native features and rules in which messages would never end. Pure.
 
-Theory of operation: a state is a place and the pattern of subjects that messages can have there; every move leads
-from states to states. A message that loops takes an endless path through states, and since their number is finite,
-that path contains a cycle. So: take the moves that can be part of a cycle at all, whatever the subjects; start messages
-with any subject everywhere; collect the states that occur, and search for cycles among them.
+Theory of operation. A state is a place and the pattern of subjects that messages can have there. Every move leads from
+states to states. A message in a loop takes an endless path through states, and because their number is finite, that
+path contains a cycle. So the search takes only moves that can be part of a cycle for some subjects, starts messages
+with any subject at each place, collects the states that occur, and searches for cycles among them.
 
-A path on which the subjects end (`orders.raw.>` becomes `work.>`, that `orders.done.>`, which the first rule does not
-read) is no loop, however often it passes the same stream. Patterns may match more than can occur (functions whose
-results are unknown, subjects that grow or shrink at every turn): then a loop may be reported where messages would only
-pass several times. No loop is missed.
+A path on which the subjects end (`orders.raw.>` becomes `work.>`, and that becomes `orders.done.>`, which the first
+rule does not read) is not a loop, even if it passes the same stream several times. Patterns may match more than can
+occur (functions with unknown results, subjects that grow or shrink in every turn). So a loop may be reported although
+messages would only pass several times, but no loop is missed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Loop:
     """A loop.
 
     Attributes:
-        rule: the name of a rule that takes part in it; None if none does, and the loop is native.
+        rule: the name of a rule in it; None for a native loop without rules.
         path: the cycle, from a place to itself.
     """
 
@@ -42,11 +42,11 @@ class Loop:
 
 
 def find_loops(settings: Settings, reaches: Mapping[str, Reach]) -> list[Loop]:
-    """The loops that rules take part in, one for each such rule, and those of the servers alone.
+    """Return one loop for each rule that is in one, and the loops of servers alone.
 
     Args:
         settings: the configuration.
-        reaches: what its connections reach, by name. A rule with a connection that is not there is left out.
+        reaches: the reach of each connection, by name. A rule with a missing connection is left out.
     """
     moves = Landscape(reaches).moves(settings)
     several = len({reach.space for reach in reaches.values()}) > 1
@@ -81,7 +81,7 @@ class _Step:
 
 
 class _Exits:
-    """The moves that take from one place; an account can have thousands of streams, so not all are tried each time."""
+    """The moves from one place, with an index: an account can have thousands of streams."""
 
     def __init__(self) -> None:
         self._all: list[Move] = []
@@ -92,19 +92,19 @@ class _Exits:
         self._by_first[move.selects.first].append(move)
 
     def for_subjects(self, pattern: Pattern) -> list[Move]:
-        """The moves that may take some of these subjects."""
+        """Return the moves that may take some of these subjects."""
         if pattern.first is None:
             return self._all
         return self._by_first.get(pattern.first, []) + self._by_first.get(None, [])
 
 
 def _steps(all_moves: Sequence[Move]) -> list[_Step]:
-    """All steps that messages can make which have any subject at first; only those that can be part of a round."""
+    """Return all steps of messages that begin with any subject, without those that cannot be part of a cycle."""
     moves = _in_rounds(all_moves, lambda move: (move.takes, move.puts))
     exits: dict[MessageLocation, _Exits] = defaultdict(_Exits)
     for move in moves:
         exits[move.takes].add(move)
-    # Tokens beyond those that any move reads make no difference; so growing subjects reach the same pattern again.
+    # Tokens beyond those that any move reads make no difference, so growing subjects reach the same pattern again.
     depth = max((move.depth for move in moves), default=0) + 1
     most = 64 + 16 * len(moves)
     states = {_State(place, EVERYTHING) for place in exits}
@@ -121,7 +121,7 @@ def _steps(all_moves: Sequence[Move]) -> list[_Step]:
             if after not in states:
                 patterns[move.puts] += 1
                 if patterns[move.puts] > most:
-                    # Too many to follow one by one; whatever they are, they are not left out.
+                    # There are too many to follow one by one, so include all subjects.
                     after = _State(move.puts, EVERYTHING)
             if after not in states:
                 states.add(after)
@@ -135,7 +135,7 @@ _Node = TypeVar("_Node", bound=Hashable)
 
 
 def _in_rounds(edges: Iterable[_Edge], ends: Callable[[_Edge], tuple[_Node, _Node]]) -> list[_Edge]:
-    """The edges without those that can be part of no round: nothing leads to them, or on from them."""
+    """Return the edges without those that can be part of no round: nothing leads to them, or on from them."""
     kept = list(edges)
     while True:
         begins = {ends(edge)[0] for edge in kept}
@@ -147,7 +147,7 @@ def _in_rounds(edges: Iterable[_Edge], ends: Callable[[_Edge], tuple[_Node, _Nod
 
 
 def _shortest_turn(through: Iterable[_Step], steps: Sequence[_Step]) -> list[_Step]:
-    """Return the shortest cycle that begins with one of some steps; empty if there is none."""
+    """Return the shortest cycle that begins with one of these steps; empty if none exists."""
     leaving: dict[_State, list[_Step]] = defaultdict(list)
     for step in steps:
         leaving[step.before].append(step)
@@ -173,7 +173,7 @@ def _way_back(first: _Step, leaving: Mapping[_State, Sequence[_Step]]) -> list[_
 
 
 def _once(way: list[_Step]) -> list[_Step]:
-    """A single turn, where a cycle repeats the same moves until the subjects are equal too."""
+    """Return a single turn of a cycle that repeats the same moves until the subjects are equal as well."""
     moves = [step.move for step in way]
     for length in range(1, len(way)):
         if len(way) % length == 0 and moves == moves[:length] * (len(way) // length):
@@ -182,7 +182,7 @@ def _once(way: list[_Step]) -> list[_Step]:
 
 
 def _path(way: Sequence[_Step], *, several: bool) -> str:
-    """A path as text for people; with `several` spaces, streams are named with theirs."""
+    """Return a path as text. With `several` spaces, streams are shown with their connection."""
 
     def place_of(step: _Step) -> str:
         place = step.before.place

@@ -11,23 +11,23 @@ from nats_transforms.transform import Transform
 
 
 def may_land_on(transform: Transform, pattern: bytes) -> bool:
-    """Whether `transform` may give a subject that `pattern` stands for.
+    """Return whether `transform` may give a subject that `pattern` stands for.
 
-    A function that gives one token may give any; one that cuts (split, slice) may give any number of them.
+    A function that results in one token may give any token; one that cuts (split, slice) may give any number of them.
     """
     return _may([part.shape for part in transform.parts], tokens(pattern))
 
 
 def first_matching(transform: Transform, patterns: Sequence[str]) -> str | None:
-    """The first of the patterns on which the transform may land, None if there is none."""
+    """Return the first of the patterns that a result of the transform may match; None if there is none."""
     return next((pattern for pattern in patterns if may_land_on(transform, pattern.encode())), None)
 
 
 def takes_filters(server_version: str, patterns: Sequence[bytes], subjects: Sequence[str]) -> bool:
-    """Whether consumers of a stream can filter by patterns.
+    """Return whether consumers of a stream can filter by patterns.
 
     Args:
-        server_version: that of the stream's server.
+        server_version: the version of the stream's server.
         patterns: the filters.
         subjects: the stream's.
     """
@@ -41,7 +41,7 @@ def takes_filters(server_version: str, patterns: Sequence[bytes], subjects: Sequ
 
 
 def are_apart(server_version: str, patterns: Sequence[bytes]) -> bool:
-    """Whether the server takes no two filters of a consumer for overlapping ones.
+    """Return whether the server regards no two filters of a consumer as overlapping.
 
     Up to 2.14.9 and 2.15.1 it compares by the first byte of a token, so that `a.*x.>` includes `a.b.c`.
     """

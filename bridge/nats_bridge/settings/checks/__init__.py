@@ -1,7 +1,8 @@
 """Checks of a configuration beyond the shape of its parts: references, combinations, transforms.
 
-One module per part of the configuration, and one per kind of rule; each gives `Problem`s. Where a server decides about
-the same thing in a stream's configuration, the engine is asked, and the message has the server's words and number.
+One module for each part of the configuration and one for each kind of rule; each yields `Problem`s. If a server
+validates the same thing in a stream's configuration, the engine decides, and the message contains the server's words
+and number.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ __all__ = ["rule_problems", "settings_problems"]
 
 
 def settings_problems(settings: Settings, environ: Mapping[str, str]) -> Iterator[Problem]:
-    """The problems of a configuration whose parts are well formed.
+    """Yield the problems of a configuration whose parts are well formed.
 
     Args:
         settings: the configuration.
-        environ: variables, which say where the contexts of `nats` are.
+        environ: the variables that locate the contexts of `nats`.
     """
     if not settings.rules:
         yield Problem((), "no rules; add at least one entry under rules:")

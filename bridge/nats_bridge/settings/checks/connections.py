@@ -16,7 +16,7 @@ from nats_bridge.settings.secrets import FieldError
 
 
 def connection_problems(settings: Settings, environ: Mapping[str, str]) -> Iterator[Problem]:
-    """The problems of single connections, with the files that they name."""
+    """Yield the problems of single connections, with the files that they name."""
     for name, connection in settings.connections.items():
         found = list(_combination_problems(connection))
         if not found:
@@ -54,7 +54,7 @@ def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, .
 
 
 def reference_problems(settings: Settings) -> Iterator[Problem]:
-    """Names of rules that are there twice, and names of connections that are not there."""
+    """Yield problems with duplicate names of rules, and with connections that do not exist."""
     first_of: dict[str, int] = {}
     for position, rule in enumerate(settings.rules):
         if first_of.setdefault(rule.name, position) != position:
@@ -73,7 +73,7 @@ def reference_problems(settings: Settings) -> Iterator[Problem]:
 
 
 def _parts(value: Any, at: Path) -> Iterator[tuple[Path, BaseModel]]:
-    """Every part of the configuration, and where it is."""
+    """Yield every part of the configuration with its path."""
     if isinstance(value, BaseModel):
         yield at, value
         for name, info in type(value).model_fields.items():

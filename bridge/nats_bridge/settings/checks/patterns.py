@@ -1,4 +1,4 @@
-"""What is wrong with patterns of subjects, and which subjects a sidecar stays away from."""
+"""Finds problems of subject patterns, and the subjects that a sidecar must avoid."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ _WHITE_SPACE: Final = re.compile(r"[ \t\r\n\f]")
 
 
 def in_bytes(subject: str) -> bytes:
-    """A subject as the engine takes it."""
+    """Return a subject as bytes for the engine."""
     return subject.encode("utf-8", "surrogatepass")
 
 
 def subjects_of(pattern: str) -> Pattern:
-    """The subjects of a subscription or filter."""
+    """Return the subjects of a subscription or filter."""
     return Pattern.of(in_bytes(pattern))
 
 
 def filter_problem(pattern: str, noun: str = "subject") -> str | None:
-    """The reason why `pattern` selects nothing, or None; `noun` names what it should select, if not subjects."""
+    """Return the reason why `pattern` selects nothing, or None.
+
+    `noun` names the selected objects if they are not subjects.
+    """
     if not is_valid_pattern(in_bytes(pattern)):
         return f"'{pattern}' is not a {noun}: tokens between dots, '>' only as the last"
     if not is_valid_filter(in_bytes(pattern)):
@@ -37,12 +40,15 @@ def filter_problem(pattern: str, noun: str = "subject") -> str | None:
 
 
 def has_white_space(destination: str) -> bool:
-    """Whether a destination holds white space where it is not a function's."""
+    """Return whether a destination has white space outside its functions."""
     return any(_WHITE_SPACE.search(token) for token in destination.split(".") if not _is_function(token))
 
 
 def reserved_prefix(destination: str) -> str | None:
-    """The reserved subjects that a destination, or a filter whose subjects are kept, begins with; None without one."""
+    """Return the reserved subjects that a destination (or a filter that keeps subjects) begins with.
+
+    None without any.
+    """
     return next((space for space in RESERVED if destination.startswith(space.removesuffix(">"))), None)
 
 
@@ -53,14 +59,14 @@ def _is_function(token: str) -> bool:
 def exclusion_problems(
     exclude: Sequence[str], selected: Sequence[str], at: Path, done: str, noun: str = "subject"
 ) -> Iterator[Problem]:
-    """The problems of `exclude`.
+    """Yield the problems of `exclude`.
 
     Args:
         exclude: the patterns to leave out.
-        selected: what the rule selects without them.
-        at: where `exclude` stands.
+        selected: the subjects that the rule selects without them.
+        at: the path of `exclude`.
         done: what happens to the messages that are left, such as `copied`.
-        noun: what the patterns select.
+        noun: the objects that the patterns select.
     """
     wrong = [
         Problem((*at, number), reason)

@@ -20,11 +20,11 @@ class RuleChecks(ABC, Generic[RuleT]):
 
     @abstractmethod
     def problems(self, rule: RuleT, at: Path, version: str, connections: Mapping[str, Connection]) -> Iterator[Problem]:
-        """The problems of a rule.
+        """Yield the problems of a rule.
 
         Args:
             rule: well formed.
-            at: where it stands.
+            at: the path of the rule.
             version: its dialect.
             connections: the usable ones, by name.
         """

@@ -10,7 +10,7 @@ from nats_bridge.settings.rules import Rule
 
 
 def test_problems(tests: Sequence[RuleTest], rules: Sequence[Rule]) -> Iterator[Problem]:
-    """The problems of tests, beyond their shape."""
+    """Yield the problems of tests, beyond their shape."""
     named = {rule.name: rule for rule in rules}
     for position, test in enumerate(tests):
         rule, place = named.get(test.rule), ("tests", position)

@@ -15,7 +15,7 @@ from nats_bridge.settings.rules import Rule
 def rule_problems(
     rules: Iterable[tuple[int, Rule]], default_dialect: str, connections: Mapping[str, Connection]
 ) -> Iterator[Problem]:
-    """The problems of valid rules.
+    """Yield the problems of valid rules.
 
     Args:
         rules: with their positions in the configuration.
@@ -26,7 +26,7 @@ def rule_problems(
         at: Path = ("rules", position)
         version = rule.dialect or default_dialect
         if problem := dialect_problem(version):
-            if rule.dialect:  # else it is reported once, where the configuration's dialect stands
+            if rule.dialect:  # otherwise it is reported once, at the configuration's dialect
                 yield Problem((*at, "dialect"), problem)
         else:
             yield from checks_of(rule).problems(rule, at, version, connections)

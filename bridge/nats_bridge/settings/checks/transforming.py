@@ -20,7 +20,7 @@ _FIRST_WITH_TRANSFORMS: Final = dialect("2.10.0")
 
 
 def dialect_problem(text: str) -> str | None:
-    """The reason why `text` is no dialect, or None."""
+    """Return the reason why `text` is not a dialect, or None."""
     if text == NATIVE_DIALECT:
         return None
     try:
@@ -32,16 +32,16 @@ def dialect_problem(text: str) -> str | None:
 
 
 def candidates(version: str) -> tuple[Dialect, ...]:
-    """The dialects that a rule may run with, oldest first: one, or with `native` all that are known."""
+    """Return the dialects that a rule may run with, oldest first: one, or with `native` all that are known."""
     if version == NATIVE_DIALECT:
         return tuple(dialect(f"{major}.{minor}") for major, minor in NEWEST_PATCHES)
     return (dialect(version),)
 
 
 def with_transforms(version: Dialect) -> Dialect:
-    """The dialect itself, or the oldest one whose servers have subject transforms in streams.
+    """Return the dialect itself, or the oldest one whose servers have subject transforms in streams.
 
-    The sidecar brings these transforms to older servers, which have no decision about them to follow.
+    The sidecar adds these transforms to older servers, which cannot validate them.
     """
     return version if version.stream_fields_of_2_10 else _FIRST_WITH_TRANSFORMS
 
@@ -51,7 +51,7 @@ _FUNCTIONS = tuple(kind.value for kind in Kind if kind not in (Kind.LITERAL, Kin
 
 
 def refusal(source: str, destination: str, versions: Iterable[Dialect]) -> str | None:
-    """The server's reason against a republish's transform and a remedy; of several versions only if all refuse."""
+    """Return the server's error for a republish transform with a remedy; for several versions only if all refuse."""
     reported = None
     for version in versions:
         try:
@@ -66,7 +66,7 @@ def refusal(source: str, destination: str, versions: Iterable[Dialect]) -> str |
 
 
 def destination_problem(source: str, destination: str, version: str) -> str | None:
-    """The reason why a valid source cannot be republished to a destination, or None."""
+    """Return the reason why a valid source cannot be republished to a destination, or None."""
     if not destination:
         return "must not be empty, because nothing would be republished; set the subject to republish to"
     if reason := refusal(source, destination, candidates(version)):
@@ -77,7 +77,7 @@ def destination_problem(source: str, destination: str, version: str) -> str | No
 
 
 def is_always_a_command(source: str, destination: str, versions: Iterable[Dialect]) -> bool:
-    """Whether every message would become a command to the server, such as a request to its API."""
+    """Return whether every message would become a command to the server, such as a request to its API."""
     for version in versions:
         try:
             transform = compile_transform(in_bytes(source), in_bytes(destination), version)
@@ -89,12 +89,12 @@ def is_always_a_command(source: str, destination: str, versions: Iterable[Dialec
 
 
 def between(source: str, destination: str, reason: str) -> str:
-    """A reason with the two texts that it is about, unless it names them itself."""
+    """Return a reason with the two texts that it is about, unless it names them itself."""
     return reason if "from '" in reason else f"from '{source}' to '{destination}': {reason}"
 
 
 def crash(transform: Transform, version: Dialect) -> str | None:
-    """The way the transform crashes a server of its dialect, and a remedy; None where it does not."""
+    """Return how the transform crashes a server of its dialect, with a remedy; None if it does not."""
     if "crash-partition-zero" in transform.defects:
         return f"partition of 0 ends servers of version {version.name}; use 1 or more"
     return None
@@ -103,10 +103,10 @@ def crash(transform: Transform, version: Dialect) -> str | None:
 def remedy(
     code: str, source: str, destination: str, build: Callable[[bytes, bytes], Transform] = compile_transform
 ) -> str:
-    """The remedy for a refused transform, after a semicolon; empty where the reason says enough.
+    """Return the remedy for a refused transform, after a semicolon; empty if the reason is enough.
 
     Args:
-        code: that of the `TransformError`.
+        code: the code of the `TransformError`.
         source: as people wrote it.
         destination: the same.
         build: makes the transform as the newest server does.
@@ -116,7 +116,7 @@ def remedy(
 
 
 def mapping_code(source: str, destination: str, version: Dialect) -> str:
-    """The engine's code for what a server refuses of a mapping; empty where it takes it."""
+    """Return the engine's code for a refused mapping; empty if the server accepts it."""
     try:
         compile_mapping(in_bytes(source), in_bytes(destination), version)
     except TransformError as error:
@@ -144,7 +144,7 @@ def _remedy(code: str, source: str, destination: str, build: Callable[[bytes, by
 
 
 def _other_function(destination: str) -> str:
-    """The function that may have been meant by the first unknown one."""
+    """Return a suggestion for the first unknown function."""
     for name, opening in _FUNCTION.findall(destination):
         if name not in _FUNCTIONS:
             return did_you_mean(name, _FUNCTIONS)

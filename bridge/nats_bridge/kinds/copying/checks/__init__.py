@@ -26,7 +26,7 @@ class CopyingChecks(RuleChecks[CopyingRule]):
     def problems(
         self, rule: CopyingRule, at: Path, version: str, connections: Mapping[str, Connection]
     ) -> Iterator[Problem]:
-        """The problems of a rule."""
+        """Yield the problems of a rule."""
         sources = written_sources(rule, at)
         for written in sources:
             noun = "key" if written.holds_keys else "subject"
@@ -37,7 +37,7 @@ class CopyingChecks(RuleChecks[CopyingRule]):
                 yield from _acknowledging_problems(rule, written)
         if isinstance(rule, MirrorRule):
             yield from _sequence_problems(rule, at)
-        # Each of these takes for granted that those before found nothing.
+        # Each of these assumes that the previous ones found nothing.
         for problems in (
             identity_problems(rule, sources, version),
             (problem for written in sources for problem in key_problems(written)),

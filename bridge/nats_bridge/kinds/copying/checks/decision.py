@@ -1,8 +1,8 @@
 """Asks the engine for a server's decision about a rule's sources, as native `sources` or `mirror`.
 
-Theory of operation: the server's answer names no place. So the sources are asked about one by one, and then the first
-of them, the first two, and so on: the one that makes the server refuse is the one to blame. Within a source its
-transforms are found the same way, and the answer's number says which field of it is meant.
+Theory of operation. The server's answer does not show which part it refuses. So the sources are tried one by one, and
+then the first of them, the first two, and so on; the one that makes the server refuse is at fault. The transforms
+within a source are found in the same way, and the number of the answer shows the field.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _OVERLAPS: Final = frozenset({10147, 10152})
 
 
 def decision_problems(rule: CopyingRule, sources: Sequence[WrittenSource], version: str) -> Iterator[Problem]:
-    """Why the servers of the dialect would not copy so; with the native dialect only if none of them would.
+    """Yield the reasons why no server of the dialect would accept these sources.
 
     Args:
         rule: well formed.
-        sources: its sources, none of which is the stream that receives.
+        sources: the rule's sources, without any that has the name of the rule's stream.
         version: the rule's dialect.
     """
     deciders = [_Decider(candidate, mirrors=isinstance(rule, MirrorRule)) for candidate in candidates(version)]
@@ -52,7 +52,7 @@ def decision_problems(rule: CopyingRule, sources: Sequence[WrittenSource], versi
 
 
 def _of_all(deciders: Sequence[_Decider], sources: Sequence[WrittenSource]) -> Problem | None:
-    """The newest server's refusal, if every server refuses."""
+    """Return the newest server's refusal, if every server refuses."""
     problem = None
     for decider in deciders:
         problem = decider.problem(sources)
@@ -65,8 +65,8 @@ class _Decider:
     """A server of one version.
 
     Args:
-        dialect: the version; where it has no transforms in streams, the oldest that has decides.
-        mirrors: whether it is asked about a mirror.
+        dialect: the version; if it does not support transforms in streams, the oldest version that does.
+        mirrors: whether the entry is a mirror.
     """
 
     def __init__(self, dialect: Dialect, *, mirrors: bool) -> None:
@@ -75,7 +75,7 @@ class _Decider:
         self._mirrors = mirrors
 
     def problem(self, sources: Sequence[WrittenSource]) -> Problem | None:
-        """Why it refuses a stream with these sources, or None."""
+        """Return the reason why it refuses a stream with these sources, or None."""
         entries = [written.source.native() for written in sources]
         for number, written in enumerate(sources):
             error = self._refusal(entries[: number + 1])
@@ -88,7 +88,8 @@ class _Decider:
         return None
 
     def _refusal(self, entries: Sequence[Mapping[str, Any]]) -> StreamConfigError | None:
-        # Another name than the sources', of which one may have that of the rule's stream on another connection.
+        # A name that differs from the sources' names. One of them may be named like the rule's stream on another
+        # connection.
         name = next(name for name in map(str, count()) if all(name != entry["name"] for entry in entries))
         sources = {"mirror": entries[0]} if self._mirrors else {"sources": list(entries)}
         try:
@@ -98,7 +99,7 @@ class _Decider:
         return None
 
     def _unusable(self, transform: SubjectTransform, written: tuple[str, str]) -> str | None:
-        """The problems of a transform that a server accepts, or that a server without transforms gets."""
+        """Return the problems of a transform that a server accepts, or that a server without transforms gets."""
         try:
             compiled = compile_transform(in_bytes(transform.src), in_bytes(transform.dest), self._own)
         except TransformError as error:
@@ -115,7 +116,7 @@ class _Decider:
         entry: Mapping[str, Any],
         before: Sequence[WrittenSource],
     ) -> Problem:
-        """The refusal at the field that it is about, with what to do."""
+        """Return the refusal at the field that it is about, with what to do."""
         answer = f"{error.description} ({error.err_code})"
         whole = _about_the_entry(error, answer, written, before)
         if whole is not None:
@@ -141,7 +142,7 @@ class _Decider:
         return Problem((*place, "dest"), f"{reason}{remedy(code, source, destination, compile_mapping)}")
 
     def _culprit(self, entry: Mapping[str, Any]) -> int | None:
-        """The first transform with which the server refuses the entry; None if it is none of them."""
+        """Return the first transform that makes the server refuse the entry; None if no transform does."""
         transforms = entry.get("subject_transforms", [])
         for position in range(len(transforms)):
             if self._refusal([{"name": entry["name"], "subject_transforms": transforms[: position + 1]}]) is not None:
@@ -152,7 +153,7 @@ class _Decider:
 def _about_the_entry(
     error: StreamConfigError, answer: str, written: WrittenSource, before: Sequence[WrittenSource]
 ) -> Problem | None:
-    """A refusal that is about something else than the entry's transforms."""
+    """Return the problem for a refusal that is not about the entry's transforms."""
     wanted = written.source.filter_subject
     match error.err_code:
         case 10144 | 10150:
@@ -183,7 +184,7 @@ def _about_the_entry(
 
 
 def _written(written: WrittenSource, position: int) -> tuple[str, str]:
-    """A transform's texts as people wrote them, with what an empty one means."""
+    """Return the source and destination of a transform as written, with the meaning of empty ones."""
     if not written.transforms:
         return ">", ">"
     transform = written.transforms[position]

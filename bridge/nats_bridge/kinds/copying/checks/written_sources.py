@@ -1,4 +1,4 @@
-"""The sources of a copying rule: each as the server takes it, and as people wrote it."""
+"""The sources of a copying rule: each in the server's form, and as written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WrittenSource:
     """A source as written.
 
     Attributes:
-        at: where it stands in the configuration.
+        at: the path in the configuration.
         shown: how others in the same rule name its place, such as `sources[0]`.
         source: the entry of `sources`, or `mirror`.
         name: its name as written: the stream's, or the bucket's.
@@ -46,7 +46,7 @@ class WrittenSource:
 
     @property
     def selected(self) -> tuple[str, ...]:
-        """The filters as written, of which a message must fit one."""
+        """The filters as written. A message must match one of them."""
         if self.transforms:
             return tuple(transform.src or ">" for transform in self.transforms)
         return (self.source.filter_subject or ">",)
@@ -58,7 +58,7 @@ class WrittenSource:
 
 
 def written_sources(rule: CopyingRule, at: Path) -> tuple[WrittenSource, ...]:
-    """The sources of a rule that stands at `at`."""
+    """Return the sources of a rule that stands at `at`."""
     match rule:
         case SourcesRule():
             return tuple(
@@ -91,14 +91,14 @@ def _stream(source: Source, at: Path, shown: str) -> WrittenSource:
 
 
 def identity_problems(rule: CopyingRule, sources: Sequence[WrittenSource], version: str) -> Iterator[Problem]:
-    """The problems of the names, connections and prefixes of a rule's sources.
+    """Yield the problems of the names, connections and prefixes of a rule's sources.
 
     Args:
         rule: well formed.
         sources: its sources.
         version: its dialect.
     """
-    # With a dialect that is not known yet, the servers that can run everything decide.
+    # If the dialect is not known yet, the servers that can run everything decide.
     names_filters = any(candidate.source_record_names_filters for candidate in candidates(version))
     for number, source in enumerate(sources):
         if source.source.name == rule.target_stream and source.source.connection == rule.target_connection:
@@ -136,12 +136,12 @@ def _ambiguous(source: WrittenSource, twin: WrittenSource) -> str:
 
 _BUCKET_SUBJECT: Final = re.compile(r"\$KV\.[^.]*\.(.+)")
 _LITERAL: Final = re.compile(r"[-/_=A-Za-z0-9]+")
-"""What clients take for a token of a key (ADR-8)."""
+"""Token of a key that clients accept (ADR-8)."""
 _COMPUTED: Final = re.compile(r"\$[0-9]+|\{\{.+\}\}")
 
 
 def key_problems(source: WrittenSource) -> Iterator[Problem]:
-    """The problems of a bucket's transforms and exclusions; none for a stream."""
+    """Yield the problems of a bucket's transforms and exclusions; none for a stream."""
     if not source.holds_keys:
         return
     for number, pattern in enumerate(source.exclude):
@@ -166,7 +166,7 @@ def _not_a_key(text: str) -> str | None:
 
 
 def _unusable(destination: str) -> str | None:
-    """The reason why no client could get a resulting key."""
+    """Return the reason why no client could get a resulting key."""
     for token in destination.split(".") if destination else ():
         if not token:
             return f"'{destination}' is not a key: tokens between dots, none of them empty"

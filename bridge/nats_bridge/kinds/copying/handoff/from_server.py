@@ -1,6 +1,6 @@
 """Taking copies back from the server: the rule resumes after the newest native copy.
 
-The bridge reads the server's own records in every form; what must agree are the texts of the entries.
+The bridge can read the server's own records in every form, but the texts of the entries must agree.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from nats_transforms.subject import is_subset
 
 
 async def copying_back(rule: CopyingRule, connections: Mapping[str, Connection]) -> Handoff:
-    """The configuration without the native sources that a rule repeats.
+    """Return the configuration without the native sources that a rule repeats.
 
     Args:
         rule: the rule that resumes.
         connections: the open connections by name.
 
     Raises:
-        BridgeError: a server refuses, or does not answer; or the stream does not exist.
+        BridgeError: a server refuses or does not answer, or the stream does not exist.
     """
     connection = connections[rule.target_connection]
     config = (await existing_stream(connection, rule.name, rule.target_stream))["config"]
@@ -77,7 +77,7 @@ async def copying_back(rule: CopyingRule, connections: Mapping[str, Connection])
 
 
 def _texts(entry: Json) -> tuple[list[Json], object]:
-    """The texts of an entry in a source record, besides its source."""
+    """Return the texts of an entry in a source record, besides its source."""
     transforms = [{"src": each["src"] or ">", "dest": each["dest"] or ">"} for each in as_transforms(entry)]
     return transforms, (entry.get("external") or {}).get("api")
 

@@ -1,7 +1,7 @@
 """Finds where a server would resume: repeats its search for the newest copy of an entry.
 
-The server reads the target backwards and takes, for each entry, the first record that it meets; a higher number in
-an older copy does not count. Which records are an entry's, and on which subjects it looks, changed with versions.
+The server reads the target backwards and takes the first record of each entry that it finds; a higher number in an
+older copy does not count. Versions differ in how they match records to entries, and in the subjects that they search.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class SearchedRecords:
-    """Which records to look for.
+    """The records to look for.
 
     Attributes:
         sourcing: the compiled entry.
         headers: the names under which records count.
-        subjects: on which stored subjects to look.
+        subjects: the stored subjects to search.
         two_fields_only: whether only records without filter and destination count.
     """
 
@@ -51,7 +51,7 @@ class SearchedRecords:
     two_fields_only: bool = False
 
     def read(self, subject: bytes, block: bytes) -> int | None:
-        """The source's sequence, if a stored message is such a copy."""
+        """Return the source's sequence, if a stored message is such a copy."""
         if b"-Source:" not in block or not (self.subjects == REST or matches(subject, self.subjects)):
             return None
         found = [first_record(block, header) for header in self.headers] if self.headers else [last_record(block)]
@@ -64,12 +64,12 @@ class SearchedRecords:
 
 
 def own_wanted(sourcing: Sourcing) -> SearchedRecords:
-    """The copies of an entry that the bridge counts as its own."""
+    """Return the copies of an entry that the bridge counts as its own."""
     return SearchedRecords(sourcing, ())
 
 
 def native_wanted(entry: Json, server: Dialect) -> SearchedRecords:
-    """The records that a server looks for.
+    """Return the records that a server looks for.
 
     Args:
         entry: an entry of `sources`, as the server will have it.
@@ -85,7 +85,7 @@ def native_wanted(entry: Json, server: Dialect) -> SearchedRecords:
 
 
 async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[SearchedRecords]) -> list[Found | None]:
-    """The newest stored copy for each of `wanted`; the target is read only as far back as that needs.
+    """Return the newest stored copy for each of `wanted`. The target is read back only as far as necessary.
 
     Args:
         api: the API of the target's connection.
@@ -108,7 +108,7 @@ async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[Searc
 
 
 class _Newest:
-    """The newest copy for each of what is wanted, among some messages."""
+    """The newest copy for each of the wanted entries, among some messages."""
 
     def __init__(self, wanted: Sequence[SearchedRecords]) -> None:
         self.found: list[Found | None] = [None] * len(wanted)

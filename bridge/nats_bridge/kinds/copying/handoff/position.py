@@ -1,8 +1,8 @@
 """Finds how far the bridge got with one entry, and whether the target's records still prove it.
 
-Where the target lost messages after the newest copy that is left (a delete, a bucket's key that was put again, a
-limit), one of them may have been a newer copy. What the bridge would do then is no help: it knows no more. Nor are
-times: source and target can be on servers whose clocks differ.
+If the target lost messages after its newest remaining copy (a delete, a bucket's key that was put again, a limit), one
+of them may have been a newer copy. The bridge's own way of resuming cannot help, because it has no more information.
+Times cannot help either, because source and target can be on servers whose clocks differ.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _MOST_LISTED = 5
 
 
 class EntryRefusedError(Exception):
-    """No server can take the entry over now; `str` says why and what to do, without the entry's name."""
+    """No server can take over the entry now. `str` has the reason and a remedy, without the entry's name."""
 
 
 async def copied_up_to(streams: EntryStreams) -> int | None:
-    """The source's sequence up to which everything is in the target; None without any copy.
+    """Return the source's sequence up to which everything is in the target; None without any copy.
 
     Raises:
         EntryRefusedError: something must be done first.
@@ -58,12 +58,12 @@ async def copied_up_to(streams: EntryStreams) -> int | None:
 
 
 async def check_newest(streams: EntryStreams, newest: Found | None, reached: int | None) -> None:
-    """Check that no newer copies than the newest one that is left were in the target, if that makes a difference.
+    """Check that the target did not contain copies newer than the newest remaining one, if that makes a difference.
 
     Args:
         streams: the entry's.
-        newest: where that one is stored; None where there is none, which means "anywhere in the target".
-        reached: the source's sequence of it; None without one.
+        newest: the newest remaining copy; None if there is none, so any position in the target is possible.
+        reached: the source's sequence of that copy; None without one.
 
     Raises:
         EntryRefusedError: some may have been.
@@ -100,9 +100,9 @@ async def check_newest(streams: EntryStreams, newest: Found | None, reached: int
 
 
 async def _perhaps_copied(streams: EntryStreams, gaps: _Gaps, after: int) -> list[tuple[int, bytes]]:
-    """The source's messages whose copies would be gone: sequences and destinations, at most so many as were lost."""
+    """Return sequences and destinations of messages whose copies may be lost, at most as many as were lost."""
     found: list[tuple[int, bytes]] = []
-    # Only then is a message that is gone one whose subject has a newer one.
+    # Only then does each lost message have a newer one with the same subject.
     by_subject_only = _loses_by_subject_only(streams.target_info["config"])
     async with contextlib.aclosing(streams.source.between(after + 1, streams.source_last)) as batches:
         async for batch in batches:
@@ -110,7 +110,7 @@ async def _perhaps_copied(streams: EntryStreams, gaps: _Gaps, after: int) -> lis
                 destination = streams.sourcing.destination(subject)
                 if destination is None:
                     continue
-                # Copies are made in order: where one was certainly not made, none after it was.
+                # Copies are made in order: if one was certainly not made, no later one was.
                 if by_subject_only and destination not in gaps.subjects:
                     return found
                 found.append((AckReply.parse(reply).stream_sequence, destination))
@@ -124,8 +124,8 @@ class _Gaps:
     """Finds gaps in a part of the target.
 
     Attributes:
-        lost: how many sequences hold nothing.
-        subjects: those of the messages that are left.
+        lost: the number of empty sequences.
+        subjects: the subjects of the remaining messages.
     """
 
     lost: int
@@ -144,7 +144,7 @@ async def _gaps(streams: EntryStreams, behind: int) -> _Gaps:
 
 
 def _loses_by_subject_only(config: Json) -> bool:
-    """Whether nothing but newer messages of the same subject can remove a message, as in most buckets."""
+    """Return whether nothing but newer messages of the same subject can remove a message, as in most buckets."""
     unlimited = all(int(config.get(name) or 0) <= 0 for name in ("max_msgs", "max_bytes", "max_age"))
     return bool(
         config.get("deny_delete")

@@ -1,9 +1,9 @@
 """Finds other spellings of a source entry.
 
-A server knows its own copies by the texts of the entry that made them (fields 3 and 4 of the source record), not by
-what these texts mean. An entry that is written differently and selects and renames the same messages is to the server
-another one, which no copy in the target was made for: it then begins at `opt_start_seq` and not after an old copy.
-(2.10.27, 2.11.17, 2.12.15, 2.14.9, 2.15.1; also across restarts, and after `opt_start_seq` was taken out again.)
+A server recognises its own copies by the texts of the entry that made them (fields 3 and 4 of the source record), not
+by their meaning. An entry with the same meaning and different texts has no copies in the target as far as the server is
+concerned, so it begins at `opt_start_seq` and not after an old copy. (2.10.27, 2.11.17, 2.12.15, 2.14.9, 2.15.1; also
+across restarts, and after `opt_start_seq` was removed again.)
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from nats_transforms.subject import collide
 _DOLLAR = re.compile(r"\$([0-9]+)")
 _WILDCARD = re.compile(r"\{\{\s*[wW]ildcard\s*\( *([0-9]+) *\)\s*\}\}")
 _NOTHING = "nats-bridge-handoff"
-"""A subject that no message has: a filter for it adds words to an entry and no messages."""
+"""A subject that no message has: a filter for it changes the texts of an entry but selects no messages."""
 
 
 def spellings(entry: Json) -> Iterator[Json]:
-    """The entry as it is written, then others that mean the same; all without `opt_start_*`.
+    """Yield the entry as it is written, then others with the same meaning, all without `opt_start_*`.
 
     Only servers from 2.10 on take the others, because they are written as `subject_transforms`.
     """
@@ -37,7 +37,7 @@ def spellings(entry: Json) -> Iterator[Json]:
 
 
 def as_transforms(entry: Json) -> list[Json]:
-    """The entry's filters and renames as `subject_transforms`; the server's records do not differ."""
+    """Return the entry's filters and renames as `subject_transforms`, which the server records in the same way."""
     if entry.get("subject_transforms"):
         return [{"src": each.get("src", ""), "dest": each.get("dest", "")} for each in entry["subject_transforms"]]
     return [{"src": entry.get("filter_subject") or ">", "dest": ""}]
@@ -76,13 +76,16 @@ def _ends_open(text: str) -> bool:
 
 
 def _more(transforms: list[Json]) -> list[Json]:
-    """One more filter, for a subject that no other filter covers."""
+    """Add a filter for a subject that no other filter covers."""
     subject = unselected_subject([each["src"] or ">" for each in transforms], _NOTHING)
     return [*transforms, {"src": subject, "dest": ""}] if subject else transforms
 
 
 def unselected_subject(filters: Sequence[str], token: str, *end: str) -> str | None:
-    """A subject of as many such tokens as it needs, and an end, that no filter selects; None where all are selected."""
+    """Return a subject of repeated tokens and an end that no filter selects.
+
+    None if the filters select all of these.
+    """
     for tokens in range(1, 9):
         subject = ".".join([*[token] * tokens, *end])
         if not any(collide(subject.encode(), each.encode()) for each in filters):
@@ -91,7 +94,7 @@ def unselected_subject(filters: Sequence[str], token: str, *end: str) -> str | N
 
 
 def _overlap(transforms: list[Json], written: list[Json]) -> bool:
-    """Whether filters overlap that did not before: servers before 2.15 would source nothing."""
+    """Return whether filters overlap that did not before: servers before 2.15 would source nothing."""
     return _overlaps(transforms) > _overlaps(written)
 
 

@@ -2,10 +2,10 @@
 
 Theory of operation: an entry resumes natively at the right message in one of three ways.
 
-* *records*: the server's own search in the target meets the bridge's newest copy, whose record it can read;
-* *start*: that search finds no copy of the entry, then `opt_start_seq` counts;
-* *start, other words*: it would find an older copy, which would win over `opt_start_seq`: then the entry is written in
-  other words with the same meaning, for which it finds none.
+* *records*: the server's own search in the target finds the bridge's newest copy, whose record it can read;
+* *start*: that search finds no copy of the entry, so `opt_start_seq` counts;
+* *start, other words*: the search would find an older copy, which would take precedence over `opt_start_seq`. Then the
+  entry is written in other words with the same meaning, for which no copy exists.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from nats_transforms.subject import collide
 from nats_transforms.subject_patterns import Pattern
 
 _Decision: TypeAlias = "tuple[Json | None, str]"
-"""The entry for the stream's configuration, None if it is native already; and what happens to it."""
+"""The entry for the stream's configuration (None if it is native already), and a sentence on the result."""
 
 
 def names_of(entries: tuple[Source, ...]) -> list[str]:
-    """The names of entries in messages: their sources, numbered where one comes twice."""
+    """Return the names of entries for messages: their sources, numbered if a source appears twice."""
     sources = [entry.name for entry in entries]
     return [
         f"source '{name}'" if sources.count(name) == 1 else f"source {number} ('{name}')"
@@ -58,7 +58,7 @@ class CopyingHandoff:
         rule: the rule.
         settings: the configuration.
         connections: the open connections by name.
-        wish: what the user says.
+        wish: the user's request.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class CopyingHandoff:
         self._owner = consumer_owner(settings.name, rule.name)
 
     async def answer(self) -> Handoff:
-        """The configuration that takes over.
+        """Return the configuration that takes over.
 
         Raises:
-            BridgeError: a server refuses, or does not answer; or a stream does not exist.
+            BridgeError: a server refuses or does not answer, or a stream does not exist.
         """
         rule, target = self._rule, self._target
         info = await existing_stream(target, self._rule.name, rule.target_stream)
@@ -108,7 +108,7 @@ class CopyingHandoff:
         body["sources"] = [*kept, *added]
         return await examined(target, body, info["config"], self._steps(body, decisions, info["config"]))
 
-    # -- what cannot be handed over at all ---------------------------------------------------------------------------
+    # -- entries that cannot be handed over ---------------------------------------------------------------------------
 
     def _unsuitable(self, config: Json) -> list[str]:
         place = f"stream '{config['name']}'"
@@ -127,7 +127,7 @@ class CopyingHandoff:
         return problems
 
     def _only_the_bridge_has(self, source: Source) -> Iterator[str]:
-        """What an entry asks for and the server cannot do."""
+        """Yield the options of an entry that servers do not support."""
         if source.exclude:
             yield (
                 f"exclude {', '.join(source.exclude)}: servers have no such option and would copy these, too: select"
@@ -153,10 +153,10 @@ class CopyingHandoff:
             )
 
     async def _settled_last(self, info: Json) -> int:
-        """The target's last sequence, also where a cluster or a killed sidecar had something in flight."""
+        """Return the target's last sequence, including messages in flight in a cluster or from a killed sidecar."""
         config = info["config"]
         if config.get("subjects") and not config.get("no_ack"):
-            # A user that may not publish there gets no answer: then decide by what is visible.
+            # A user that may not publish there gets no answer. Then decide by the visible messages.
             with contextlib.suppress(BridgeError, UnicodeError, TimeoutError):
                 async with asyncio.timeout(ROUND_TRIP):
                     probe = Pattern.of(config["subjects"][0]).example
@@ -166,10 +166,10 @@ class CopyingHandoff:
     # -- one entry ---------------------------------------------------------------------------------------------------
 
     async def _decide(self, source: Source, info: Json, last: int) -> _Decision:
-        """The server's takeover of one entry.
+        """Return the server's takeover of one entry.
 
         Raises:
-            EntryRefusedError, EngineError: what is in the way.
+            EntryRefusedError, EngineError: the entry cannot be handed over.
         """
         if (native := self._native_already(source, info["config"])) is not None:
             if self._same_texts(source.native(), native):
@@ -232,7 +232,7 @@ class CopyingHandoff:
         return await self._worded(source, streams, given if given is not None else reached or 0)
 
     async def _worded(self, source: Source, streams: EntryStreams, position: int) -> _Decision:
-        """The first spelling of the entry with which the server begins exactly after a position."""
+        """Return the first spelling of the entry with which the server begins exactly after a position."""
         api, stream = self._target.api, self._rule.target_stream
         older: Found | None = None
         for number, words in enumerate(self._spellings(source, streams.target_info["config"])):
@@ -278,7 +278,7 @@ class CopyingHandoff:
             found[0] = {**rest, "subject_transforms": as_transforms(native)}
         return found
 
-    # -- what is native already --------------------------------------------------------------------------------------
+    # -- native entries -----------------------------------------------------------------------------------------------
 
     def _native_already(self, source: Source, config: Json) -> Json | None:
         mine = as_transforms(source.native())
@@ -345,7 +345,7 @@ class CopyingHandoff:
         return steps
 
     def _differences(self, config: Json, server: Dialect) -> list[str]:
-        """List what the server does differently from the bridge."""
+        """List the differences between the server's copying and the bridge's."""
         found = []
         if not server.sourcing_strips_expectations:
             found.append(
@@ -372,7 +372,7 @@ def _reported(native: Json) -> str:
 
 
 async def copying_consumer(connection: Connection, source: str, owner: str) -> str | None:
-    """The name of a consumer by which a rule copies at this moment; None without one.
+    """Return the name of a consumer through which a rule copies at this moment; None without one.
 
     Args:
         connection: the connection that holds the source.

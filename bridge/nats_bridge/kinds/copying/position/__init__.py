@@ -1,1 +1,1 @@
-"""Finds out what a target holds of an entry, and where in the source to resume: `resuming` is the way in."""
+"""Finds the copies of an entry in its target, and where to resume in the source. The entry point is `resuming`."""

@@ -1,13 +1,13 @@
-"""Compares an entry's newest copies with its source: which messages between them have no copy.
+"""Compares an entry's newest copies with its source, to find messages between them that have no copy.
 
-The problem: messages were in flight together when a round was interrupted, and a target can have stored later ones and
+The problem: messages were in flight together when a round was interrupted, and a target may have stored later ones but
 not earlier ones. So the newest copy alone does not show where to resume.
 
-The idea: the newest few copies (`NEWEST`) are compared with the source in every detail. Only if more of them may have
-been in flight together, more are checked: a copy can be lost while as many later ones are stored as a window is wide
-at its widest (`window`), and a start cannot know how wide it was (`CHECKED_COPIES`). Of these many only
-the sequences are read: is there one in the source, between those of the copies, that none of them has? If the copies'
-own sequences have no gap, the source need not be read.
+The idea: the newest few copies (`NEWEST`) are compared with the source in every detail. More are checked only if more
+of them may have been in flight together. A copy can be lost while a whole window of later ones is stored, and a start
+does not know how wide the window was, so it assumes the maximum (`CHECKED_COPIES`). Of these, only the sequences are
+read. If the source has a selected sequence between them that none of them has, a copy is missing. If their sequences
+have no gap, the source need not be read.
 
 Example: `NEWEST` is 4, `CHECKED_COPIES` is 8, and the entry selects everything.
 
@@ -22,7 +22,7 @@ result     resume after 92; 94 … 99 are there and not sent again; 93 is missin
 Invariants:
 
 * Nothing is written.
-* A message counts as missing only if the source holds it now.
+* A message only counts as missing if it is in the source now.
 * No more than `2 * CHECKED_COPIES` copies are read, and the source between the lowest and the highest of them.
 """
 
@@ -65,7 +65,7 @@ NEWEST = 2 * LEAST
 """Copies that are compared first, in every detail."""
 
 Read: TypeAlias = Callable[[int, bool], Awaitable[TargetTail]]
-"""Reads so many of an entry's newest copies: whatever their age, or only what may have been in flight together."""
+"""Reads this many of an entry's newest copies: of any age, or only those that may have been in flight together."""
 
 
 async def compared_entry(streams: EntryStreams, tail: TargetTail, read: Read) -> Resume:
@@ -92,11 +92,12 @@ async def compared(
 
     Args:
         source: reads the source, headers only.
-        rule: the entry, or whatever gives the copies their subjects.
+        rule: the entry, or another object that decides the copies' subjects.
         target: the stream that receives.
         tail: its newest copies of this source, at least one, read as `read` does.
         read: reads more of them.
-        has_gap_before: whether a message before a sequence has no copy; None if no window is wider than `LEAST`.
+        has_gap_before: returns whether a message before a sequence has no copy; None if no window is wider than
+            `LEAST`.
 
     Raises:
         ApiError: the server refuses, or does not answer.
@@ -121,7 +122,7 @@ async def compared(
 
 
 async def compared_behind(confirmed: int, streams: EntryStreams, tail: TargetTail, reported: frozenset[int]) -> Resume:
-    """Compare the copies behind those that are confirmed: messages between them may be missing after an interruption.
+    """Compare the copies after the confirmed ones. Messages between them may be missing after an interruption.
 
     Args:
         confirmed: the source's sequence up to which the target has confirmed everything.
@@ -137,7 +138,7 @@ async def compared_behind(confirmed: int, streams: EntryStreams, tail: TargetTai
     if highest - confirmed == len(newer):
         return behind_confirmed(confirmed, newer, Resume(highest), reported)
     messages = await _source_between(streams.source, streams.sourcing, confirmed + 1, highest)
-    # Whatever is not there now is sent again, so nothing counts as deleted.
+    # Every missing message is sent again, so none counts as deleted.
     observed = _compared_with(messages, streams.target, replace(tail, copies=newer, has_gaps=False))
     return behind_confirmed(confirmed, newer, observed, reported)
 
@@ -156,7 +157,7 @@ def _compared_with(messages: dict[int, SourceMessage], target: Target, tail: Tar
 async def _source_between(
     source: Replay, rule: Sourcing | Republish, first: int, last: int
 ) -> dict[int, SourceMessage]:
-    """The rule's selection of the source between two sequences, both included."""
+    """Return the rule's selection of the source between two sequences, both included."""
     messages: dict[int, SourceMessage] = {}
     where = rule.where if isinstance(rule, Sourcing) else None
     async with contextlib.aclosing(source.between(first, last)) as batches:
@@ -171,7 +172,7 @@ async def _source_between(
 
 
 async def has_gap(streams: EntryStreams, before: int) -> bool:
-    """Whether the source holds a selected message of which no copy is among the newest `CHECKED_COPIES`.
+    """Return whether the source has a selected message that has no copy among the newest `CHECKED_COPIES`.
 
     Args:
         streams: the entry's.
@@ -196,7 +197,7 @@ async def has_gap(streams: EntryStreams, before: int) -> bool:
 
 
 async def _sequences(streams: EntryStreams) -> list[int]:
-    """The sequences in the source of the newest copies, without those that are much older than the newest one."""
+    """Return the sequences in the source of the newest copies, without much older ones."""
     first = await first_sequence(streams.target_api, streams.target.name)
     found: list[int] = []
     newest_ns = 0
@@ -221,7 +222,8 @@ class _SequencesOfCopies:
         self.sequences: list[int] = []
         self.times_ns: list[int] = []
         self._streams = streams
-        # Almost all copies end like this: our id, then the record of the same message, then what reading adds.
+        # Almost all copies end like this: the bridge's id, the record of the same message, and the headers added by
+        # reading.
         self._plain = re.compile(
             rb"\n%b\r\nNats-(?:Stream|Bridge)-Source: [^ \r]+ (?P=sequence)[ \r][^\n]*\n"
             rb"(?:Nats-Msg-Size: [0-9]+\r\n)?\r\n\Z" % copy_id.line_pattern(streams.key)
@@ -238,7 +240,7 @@ class _SequencesOfCopies:
                 self.times_ns.append(time_ns)
 
     def _sequence_of(self, subject: bytes, block: bytes, time_ns: int) -> int:
-        """The sequence in the source of a message that looks different; 0 if it is not a copy of the entry."""
+        """Return the source's sequence of a message in another form; 0 if it is not a copy of the entry."""
         streams = self._streams
         record = streams.sourcing.own_record(block)
         if record is None:

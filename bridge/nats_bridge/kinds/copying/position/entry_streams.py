@@ -1,10 +1,10 @@
-"""The two streams of an entry as both stand at one moment, and whether the source is the one that was copied.
+"""The two streams of an entry at one moment, and whether the source is the stream that was copied.
 
-The id that a copy was given names the time of its message in the source. So the source is asked for a few of these
-messages (`nats_bridge.client.stream_identity`), if its creation time is another one. Copies with their publishers'
-ids name a sequence only. Then id and payload must be the same; a recreated source that holds the same messages under
-the same sequences is taken for the one before, and the target holds all of them. Times of source and target are never
-compared: their clocks can differ.
+The id of a copy contains the time of its message in the source. So a few of these messages are read from the source
+(`nats_bridge.client.stream_identity`)if its creation time has changed. Copies with their publishers' ids only have a
+sequence. Then id and payload must be equal. A recreated source with equal messages under the same sequences is taken
+for the previous one, which is harmless because the target has all of them. Times of source and target are never
+compared, because their clocks can differ.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from nats_transforms.sourcing import Sourcing
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """Which of a target's copies are of the present source.
+    """The facts that tell copies of the present source from others.
 
     Attributes:
         key: the entry's key with the present source, as the copies' ids have it.
-        since_ns: when the target stored the newest copy of an earlier source, in nanoseconds since 1970; 0 for none.
+        since_ns: the time when the target stored the newest copy of an earlier source, in nanoseconds since 1970; 0 for
+            none.
         recreated: whether the newest copies are of an earlier source.
     """
 
@@ -45,14 +46,14 @@ class EntryStreams:
 
     Attributes:
         sourcing: the compiled entry.
-        source: reads what the source holds for it, headers only.
+        source: reads the source's messages, headers only.
         source_info: the source's `STREAM.INFO`.
         target_api: the API of the connection that holds the target.
         target_info: the target's `STREAM.INFO`.
         target: the same, as copying needs it.
-        last: the target's last sequence, once that is known.
+        last: the target's last sequence, once known.
         rule: the rule's name, for the log.
-        identity: which copies are of the present source, once that is known.
+        identity: the facts that tell copies of the present source from others, once known.
     """
 
     sourcing: Sourcing
@@ -67,12 +68,12 @@ class EntryStreams:
 
     @property
     def created(self) -> str:
-        """When the source was created, as its server says it."""
+        """The creation time of the source, in the server's format."""
         return str(self.source_info["created"])
 
     @property
     def fresh_key(self) -> bytes:
-        """The entry's key, if the target holds no copies of the source yet."""
+        """The entry's key, if the target has no copies of the source yet."""
         return entry_key(self.sourcing, self.created)
 
     @property
@@ -81,7 +82,7 @@ class EntryStreams:
         return self.identity.key if self.identity is not None else self.fresh_key
 
     async def identified(self, tail: TargetTail) -> EntryStreams:
-        """These streams, with the source identity that the newest copies show; errors as for `newest`."""
+        """Return these streams with the source identity that the newest copies show. Raises the errors of `newest`."""
         return replace(self, identity=await identity_by_copies(self, tail.copies))
 
     @property
@@ -90,7 +91,7 @@ class EntryStreams:
         return int(self.source_info["state"]["last_seq"])
 
     async def newest(self, wanted: int, *, whatever_age: bool = False) -> TargetTail:
-        """The newest copies of any stream of the source's name; see `read_tail`.
+        """Return the newest copies of any stream with the source's name; see `read_tail`.
 
         Raises:
             ApiError: the server refuses, or does not answer.
@@ -106,16 +107,19 @@ class EntryStreams:
         )
 
     async def newest_of_present(self, wanted: int, whatever_age: bool) -> TargetTail:
-        """Those of them that are copies of the present source; errors as for `newest`."""
+        """Return the newest copies of the present source. Raises the errors of `newest`."""
         return self.of_present(await self.newest(wanted, whatever_age=whatever_age))
 
     def of_present(self, tail: TargetTail) -> TargetTail:
-        """The copies of the present source, of those that were read."""
+        """Return the copies of the present source, of those that were read."""
         return replace(tail, copies=of_this_source(tail.copies, self.key, self.since_ns))
 
     @property
     def since_ns(self) -> int:
-        """When the target stored the newest copy of an earlier source, in nanoseconds since 1970; 0 for none."""
+        """The time when the target stored the newest copy of an earlier source, in nanoseconds since 1970.
+
+        0 for none.
+        """
         return self.identity.since_ns if self.identity is not None else 0
 
 
@@ -155,7 +159,7 @@ def _since(ours: Sequence[StoredCopy], key: bytes) -> int:
 
 
 def _newest_run(copies: Sequence[StoredCopy]) -> Sequence[StoredCopy]:
-    """The newest copies among which sequences ascend: those of an earlier source are not among them."""
+    """Return the newest copies with ascending sequences, which excludes copies of an earlier source."""
     start = 0
     for index, (one, following) in enumerate(pairwise(copies), 1):
         if following.record.sequence < one.record.sequence:
@@ -164,7 +168,7 @@ def _newest_run(copies: Sequence[StoredCopy]) -> Sequence[StoredCopy]:
 
 
 def _sample(copies: Sequence[StoredCopy], bounds: Bounds) -> list[StoredCopy]:
-    """The lowest, one in the middle and the highest of those that the source can hold, by their sequences there."""
+    """Return the lowest, a middle and the highest copy, by sequence, among those that the source can still have."""
     first = bounds.first
     if first is None:
         return []
@@ -187,7 +191,7 @@ async def _by_content(streams: EntryStreams, copies: Sequence[StoredCopy]) -> Ve
         return "same"
     bounds = Bounds.of(streams.source_info)
     sample = _sample(copies, bounds)
-    for copy in sample:  # a source that lost its end still holds the lowest ones
+    for copy in sample:  # a source that lost its end still has the lowest ones
         message = await streams.source.api.stored_message(streams.source.stream, copy.record.sequence)
         if message is not None:
             message_id = header_block.read(without_copy_id(message.header_block), b"Nats-Msg-Id")

@@ -1,10 +1,10 @@
-"""Consumers through which a rule has read for entries that were edited since, or under other names than it gives now.
+"""Finds consumers of edited or renamed entries, so that a new consumer begins at their position.
 
-The consumer of an entry is named after what the entry selects and what it makes of that, so that another order of the
-entries changes nothing, and an edited entry gets another consumer. That begins where the rule's former consumers of the
-same subjects are. They are deleted when every entry has a consumer of its own: until then an interest stream keeps
-every message. A work queue takes no second consumer of a subject and keeps what is unacknowledged: there they are
-deleted first. A former consumer whose subjects no entry selects stays, as that of a removed rule does.
+The name of an entry's consumer depends on its filters and transforms. So reordering the entries changes nothing, and an
+edited entry gets another consumer. The new one begins at the position of the rule's former consumers of the same
+subjects. Those are deleted when every entry has its own consumer, because until then they make an interest stream keep
+every message. A work queue allows no second consumer of a subject and keeps unacknowledged messages, so there they are
+deleted first. A former consumer whose subjects no entry selects stays, like that of a removed rule.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FormerConsumers:
         self._observed: list[_Former] = []
 
     async def succeeded_by(self, plans: Iterable[EntryPlan]) -> list[EntryPlan]:
-        """Find them, and return the plans with the positions at which entries without a consumer begin.
+        """Find the former consumers, and return the plans with the positions at which new consumers begin.
 
         Raises:
             RuleRefusedError: another process reads through one.
@@ -121,5 +121,5 @@ def _place(plan: EntryPlan) -> tuple[str, str]:
 
 
 def _overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    """Whether two selections have a subject in common; no filter selects everything."""
+    """Return whether two selections have a subject in common. An empty selection stands for all subjects."""
     return any(collide(one.encode(), two.encode()) for one in some or (">",) for two in others or (">",))

@@ -1,15 +1,16 @@
-"""Publishes what a stream must refuse, to learn what was stored before it.
+"""Publishes a message that a stream must refuse, to learn its last sequence.
 
-`Nats-Expected-Last-Sequence` with a number that no stream reaches makes the stream answer `wrong last sequence: N`
-(10071) behind everything that this connection sent before, and store nothing. N counts what a cluster has agreed on,
-so it is no smaller than what any of our earlier copies got. (2.9.10, 2.10.27 and 2.15.1; one server and three.)
+`Nats-Expected-Last-Sequence` with an unreachable number makes the stream store nothing and answer `wrong last sequence:
+N` (10071), after everything that this connection sent before. N counts messages that a cluster has agreed on, so it is
+at least the sequence of any earlier copy. (2.9.10, 2.10.27 and 2.15.1; one server and three.)
 
-A counter stream with replicas does not look so far: it says that the increment is missing (10169; 2.12.15, 2.14.9,
-2.15.1). Behind that, what was sent before is stored as soon as the cluster agrees, so its end is read until it
-stays. What comes later still is sent again then, and not stored again because of its message id.
+A counter stream with replicas answers earlier, that the increment is missing (10169; 2.12.15, 2.14.9, 2.15.1). Messages
+sent before are stored as soon as the cluster agrees, so its end is read until it stays the same. A message stored later
+than that is sent again, but not stored twice because of its message id.
 
-A server that finds a stream's file damaged drops what is behind the damage, and answers with the number of before until
-it stores the next message (2.15.1). So an answer that the stream does not show, twice, is not its end.
+A server that finds a stream's file damaged drops the messages after the damage, and answers with the old number until
+it stores the next message (2.15.1). So if the stream twice does not show the answered sequence, the answer is not its
+end.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ _MOST_CHECKS = 50
 async def last_sequence_behind(
     connection: Connection, stream: str, subject: bytes, waits: Callable[[str], None] = lambda _: None
 ) -> int:
-    """The stream's last sequence, behind everything that was sent on this connection before.
+    """Return the stream's last sequence, after everything that was sent on this connection before.
 
     Args:
         connection: the connection of the target.
         stream: its name.
         subject: one that it stores.
-        waits: called with what keeps it waiting, in words, each time that the subject has no responders.
+        waits: called with the reason for waiting, as a sentence, each time that the subject has no responders.
 
     Raises:
         RuleRefusedError: another stream answers, or the stream refuses every message.
-        ApiError: it does not exist any more.
+        ApiError: the stream no longer exists.
     """
     unseen = -1  # an answer that the stream did not show
     while True:
@@ -79,7 +80,7 @@ async def last_sequence_behind(
 
 
 async def _standing(connection: Connection, stream: str) -> int:
-    """The last sequence that a stream shows twice in a row."""
+    """Return the last sequence that a stream shows twice in a row."""
     before = -1
     while True:
         last = int((await connection.api.stream_info(stream))["state"]["last_seq"])
@@ -90,10 +91,10 @@ async def _standing(connection: Connection, stream: str) -> int:
 
 
 async def _shown(connection: Connection, stream: str, last: int) -> tuple[int, bool]:
-    """Wait until the stream shows what it has agreed on: in a cluster, that can be a moment later.
+    """Wait until the stream shows the sequence that it has agreed on, which can take a moment in a cluster.
 
     Returns:
-        Its last sequence, -1 if it does not say it; and whether it has one replica, which has nothing to agree on.
+        The last sequence (-1 if unknown), and whether the stream has one replica, so it needs no agreement.
     """
     shown, unreplicated = -1, False
     for _ in range(_MOST_CHECKS):

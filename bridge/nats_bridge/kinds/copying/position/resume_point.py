@@ -1,11 +1,11 @@
-"""Computes where copying resumes, by comparing what target and source hold.
+"""Computes where copying resumes, by comparing the contents of target and source.
 
 The target's newest copies name the source's messages they were made of. Normally the highest of these is the place to
 resume from. Four things can make it another one, and all show in the comparison:
 
 * messages were in flight when a cluster changed its leader or the target was full, and a later one was stored before
-  the interruption: the earlier ones are missing and must still be sent, the later ones not again;
-* the target forgot copies (limits per subject, rollups, deletes): these are not missing;
+  the interruption: the earlier ones are missing and must still be sent, but the later ones must not be sent again;
+* the target removed copies (limits per subject, rollups, deletes): these are not missing;
 * the source's server lost the end of its store and used the same sequences again: the times differ;
 * the source is a new stream of the same name.
 """
@@ -28,7 +28,7 @@ class SourceMessage:
     Attributes:
         time_ns: its time stamp, in nanoseconds since 1970.
         destination: the subject of its copy.
-        message_id: its publisher's `Nats-Msg-Id`; None without one.
+        message_id: the publisher's `Nats-Msg-Id`; None without one.
     """
 
     time_ns: int
@@ -42,10 +42,10 @@ class Resume:
 
     Attributes:
         handled: the source's sequence up to which nothing is missing in the target.
-        there: sequences behind it that are not to be sent, because they are in the target or were.
-        missing: how many messages before the newest copy are not in the target.
-        foreign: how many copies are of messages that the source lost.
-        assumed: how many messages are not in the target and count as deleted there.
+        there: later sequences that must not be sent, because they are or were in the target.
+        missing: the number of messages before the newest copy that are not in the target.
+        foreign: the number of copies of messages that the source has lost.
+        assumed: the number of messages that are not in the target and count as deleted there.
         missing_sequences: the sequences of messages before the newest copy that are not in the target.
         target_lost: whether the target has lost copies that it had confirmed.
         source_lost: whether the source has lost messages that were copied, which was not seen before.
@@ -62,9 +62,9 @@ class Resume:
 
 
 def of_this_source(copies: Sequence[StoredCopy], key: bytes, since_ns: int) -> tuple[StoredCopy, ...]:
-    """The copies without those of earlier streams of the same name, and of other entries of the same stream.
+    """Return the copies without those of earlier streams of the same name, and of other entries of the same stream.
 
-    Records of the oldest form do not say of which entry they are; then ids do.
+    Records of the oldest form do not show their entry; then the ids do.
 
     Args:
         copies: any of the target's.
@@ -75,7 +75,7 @@ def of_this_source(copies: Sequence[StoredCopy], key: bytes, since_ns: int) -> t
 
 
 def is_of_this_source(copy: StoredCopy, key: bytes, since_ns: int) -> bool:
-    """Whether a copy is one that `of_this_source` keeps."""
+    """Return whether a copy is one that `of_this_source` keeps."""
     copy_id = copy.copy_id
     if copy_id is not None and (copy_id.is_of(key) or copy.record.filters is None):
         return copy_id.entry == key
@@ -95,11 +95,10 @@ def compare(
 
     Args:
         copies: at least one, in stored order.
-        source: what the entry selects of the source's messages between the lowest and the highest sequence that
-            the copies name.
-        ids: the message ids of everything that is stored between the copies.
+        source: the selected messages of the source between the lowest and the highest sequence of the copies.
+        ids: the message ids of all messages stored between the copies.
         has_gaps: whether the target has lost messages between these copies.
-        kept_per_subject: how many messages of one subject it keeps; 0 for any number.
+        kept_per_subject: the limit of messages for each subject; 0 without a limit.
         remembered_since_ns: since when the target remembers message ids, in nanoseconds since 1970.
     """
     present: dict[int, StoredCopy] = {}
@@ -146,16 +145,16 @@ def compare(
 def behind_confirmed(
     confirmed: int, copies: Sequence[StoredCopy], observed: Resume, counted: Collection[int]
 ) -> Resume:
-    """The point to resume at after what the target has confirmed, whatever it has removed since.
+    """Return the point to resume at after the confirmed sequence, regardless of later removals.
 
     Args:
-        confirmed: the source's sequence up to which it has confirmed everything.
+        confirmed: the source's sequence up to which the target has confirmed everything.
         copies: the newest copies.
-        observed: what comparing those behind `confirmed` with the source says.
+        observed: the result of comparing the copies after `confirmed` with the source.
         counted: sequences that an earlier round has reported as missing.
 
     Returns:
-        What to do; `missing` counts what was not reported before.
+        The point to resume at. `missing` counts only sequences not reported before.
     """
     there = frozenset(copy.record.sequence for copy in copies if copy.record.sequence > confirmed)
     missing = observed.missing_sequences
@@ -163,7 +162,7 @@ def behind_confirmed(
 
 
 def is_of(copy: StoredCopy, message: SourceMessage) -> bool:
-    """Whether a copy is one of the message that has its sequence in the source now."""
+    """Return whether a copy is one of the message that has its sequence in the source now."""
     if copy.message_id == message.message_id:
         return True  # its publisher's, or no id at all: copies that the server made
     copy_id = copy.copy_id

@@ -1,20 +1,22 @@
-"""Finds where an entry resumes, from what its target holds; `Resuming.position` is the way in.
+"""Finds where an entry resumes, from the copies in its target. The entry point is `Resuming.position`.
 
-The problem: after a crash, only the target says what was copied. It says so by its newest copies, and they can mislead:
-copies can be missing between them, be removed since, be of an earlier stream of the source's name, or be of messages
-that the source has lost.
+The problem: after a crash, only the target shows what was copied, by its newest copies. These can mislead: copies can
+be missing between them, can have been removed since, or can be copies of an earlier stream of the source's name, or of
+messages that the source has lost.
 
 The idea: each round asks four questions, in this order.
 
 1. Is the source the stream that the copies were made of (`entry_streams`)? If not, it is copied from its start.
-2. Is the target the stream that the round before has written to, and does it still hold what it had confirmed? If so,
-   everything up to that is stored, even if it was removed since, and only copies behind it are compared (`comparing`).
-3. Does the target hold copies at all? If not, the entry begins at its configured start, or at the time of the target's
-   last message if that is later, as servers do; without both it begins with the first message.
-4. Which messages between the newest copies have none (`comparing`)? They are sent; what is behind them is `there`.
+2. Is the target the stream that the previous round wrote to, and does it still hold the confirmed messages? If so,
+   everything up to that point is stored, even if it was removed since, and only copies after it are compared
+   (`comparing`).
+3. Does the target hold any copies? If not, the entry begins at its configured start, or at the time of the target's
+   last message if that is later, as servers do. Without both it begins with the first message.
+4. Which messages between the newest copies have no copy (`comparing`)? They are sent. The copies after them are
+   `there`.
 
-Two kinds of entries have a shorter way: with `keep_sequence`, the target's last sequence is the position; where the
-source's messages are acknowledged, the durable consumer has it, and copies only say what not to send again.
+Two kinds of entries need less: with `keep_sequence`, the target's last sequence is the position. With `acknowledge`,
+the durable consumer has the position, and copies only show what not to send again.
 
 Example: a round has confirmed 500, stored as 800 in the target, and is interrupted with 501 … 510 in flight. The target
 has stored 501, 502 and 505 of these.
@@ -28,10 +30,10 @@ the first round of a new process  nothing is confirmed: the newest copies are co
 
 Invariants:
 
-* The position is never behind a message that the source holds, the entry selects, and the target never stored.
+* The position is never after a message that is in the source, selected, and was never stored in the target.
 * `remember` is called once at the end of a round, before the next one asks for a position.
 * Times of source and target are not compared, because their clocks can differ. The one exception is the third question,
-  in which servers compare them, too.
+  because servers compare them there as well.
 """
 
 from __future__ import annotations
@@ -66,12 +68,12 @@ Acknowledged: TypeAlias = Callable[[dict[int, StoredCopy], Json], Awaitable[int]
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """What a target has confirmed of an entry.
+    """The confirmed position of an entry in its target.
 
     Attributes:
         sequence: the source's sequence up to which everything is stored; 0 for nothing.
         target_last: the target's last sequence then.
-        placed: the source's and the target's sequence of a copy; the first is 0 where no copy's place is known.
+        placed: the source's and the target's sequence of one copy; the first is 0 if none is known.
     """
 
     sequence: int = 0
@@ -83,11 +85,11 @@ class Resuming:
     """Finds the position of one entry.
 
     Args:
-        plan: what the entry does.
+        plan: the plan of the entry.
 
     Attributes:
-        identity: which copies are of the present source; known after a position.
-        same_target: whether the target is the one of the round before.
+        identity: the facts that tell copies of the present source from others; known after `position`.
+        same_target: whether the target is the stream of the previous round.
     """
 
     def __init__(self, plan: EntryPlan) -> None:
@@ -98,21 +100,22 @@ class Resuming:
         self._target: KnownStream | None = None
         self._key = b""  # the entry's, when its round began
         self._confirmed = Confirmed()
-        self._reported: frozenset[int] = frozenset()  # sequences behind that which were reported as missing
+        # sequences after the confirmed position that were reported as missing
+        self._reported: frozenset[int] = frozenset()
         self._lost_at_source = 0  # the newest copy of a message that the source has lost, by its sequence there
-        self._widest = 0  # the widest window of our own so far, in messages
+        self._widest = 0  # the largest window of this process so far, in messages
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
 
     async def position(self, streams: EntryStreams, acknowledged: Acknowledged | None = None) -> Resume:
-        """Return where to resume.
+        """Return the point to resume at.
 
         Args:
-            streams: the entry's, with the target's last sequence behind everything that was sent before.
-            acknowledged: of an entry that acknowledges to its source, where its consumer stands.
+            streams: the entry's streams, with the target's last sequence after everything that was sent before.
+            acknowledged: returns the position of the entry's consumer; only for an entry with `acknowledge`.
 
         Raises:
-            RuleRefusedError: the source is a new stream of the same name, and the rule is to stop then; or sequences
-                cannot be kept.
+            RuleRefusedError: the source is a new stream of the same name and the rule stops then, or sequences cannot
+                be kept.
             ApiError: a server refuses, or does not answer.
         """
         if self._plan.keep_sequence:
@@ -123,7 +126,7 @@ class Resuming:
         return await self._by_records(streams)
 
     async def _by_records(self, streams: EntryStreams) -> Resume:
-        """By the records of the newest copies, and by what was confirmed in the round before."""
+        """Decide by the records of the newest copies, and by the position confirmed in the previous round."""
         tail = await streams.newest(max(NEWEST, 2 * self._widest))
         streams = await self._identified(streams, tail)
         confirmed, target, target_lost = await self._recall(streams)
@@ -132,7 +135,7 @@ class Resuming:
             return Resume(0)
         tail = streams.of_present(tail)
         if confirmed.sequence and await _source_holds(streams, tail.copies):
-            # The target is what it was, so what it has confirmed is or was there, even if it was removed since.
+            # The target is unchanged, so confirmed messages are stored, or were removed after that.
             self._confirmed = confirmed
             resume = await compared_behind(confirmed.sequence, streams, tail, self._reported)
             self._reported = resume.missing_sequences
@@ -142,7 +145,7 @@ class Resuming:
         if not tail.copies:
             return Resume(await self._first_position(streams), target_lost=target_lost)
         if target == "recreated":
-            # Another client recreated it during the round: it holds only what was in flight.
+            # Another client recreated it during the round, so it only has messages that were in flight.
             there = frozenset(copy.record.sequence for copy in tail.copies)
             return Resume(await self._first_position(streams), there, missing=len(there))
         resume = await self._by_copies(streams, tail)
@@ -150,7 +153,7 @@ class Resuming:
         return replace(resume, target_lost=target_lost)
 
     async def _identified(self, streams: EntryStreams, tail: TargetTail) -> EntryStreams:
-        """The streams with the identity of the source: by what is known of it, or else by its copies."""
+        """Add the identity of the source: by its known messages, or else by its copies."""
         info, known = streams.source_info, self._source
         verdict: Verdict = "unknown" if known is None else await known.verdict(streams.source.api, info)
         if verdict == "same":
@@ -166,7 +169,7 @@ class Resuming:
         return streams
 
     def source_recreated(self, info: Json, key: bytes, since_ns: int) -> None:
-        """The source was recreated during a round.
+        """Note that the source was recreated during a round.
 
         Args:
             info: its `STREAM.INFO`.
@@ -176,11 +179,12 @@ class Resuming:
         self.identity, self._source = SourceIdentity(key, since_ns), KnownStream.of(info)
 
     async def _recall(self, streams: EntryStreams) -> tuple[Confirmed, Verdict, bool]:
-        """Recall what the target has confirmed.
+        """Recall the position that the target has confirmed.
 
         Returns:
-            What it has confirmed in earlier rounds and still holds, or removed; whether it is the same stream as then,
-            which is unknown in the first round; and whether it has lost some.
+            The position confirmed in earlier rounds whose messages the target still holds or has removed; whether it is
+            the same stream as then,
+            unknown in the first round; and whether it has lost some.
         """
         known, self._target = self._target, KnownStream.of(streams.target_info)
         key, self._key = self._key, streams.key
@@ -205,7 +209,7 @@ class Resuming:
         return Confirmed(), target, True
 
     async def _by_copies(self, streams: EntryStreams, tail: TargetTail) -> Resume:
-        """Compare the newest copies, at least one, with the source: nothing else is known of what is stored."""
+        """Compare the newest copies, at least one, with the source. Nothing else shows what is stored."""
         highest, source_last = max(copy.record.sequence for copy in tail.copies), streams.source_last
         if highest > source_last:
             info = await settled_stream(streams.source.api, streams.source.stream, highest)
@@ -262,8 +266,8 @@ class Resuming:
         """Remember the state of the round that ends.
 
         Args:
-            confirmed: what the target has confirmed in it.
-            widest: how many messages it has had in flight at most.
+            confirmed: the position that the target confirmed in the round.
+            widest: the maximum number of messages that it had in flight.
         """
         self._widest = max(self._widest, widest)
         if confirmed.sequence:
@@ -271,9 +275,9 @@ class Resuming:
             self._confirmed = replace(confirmed, placed=placed)
 
     async def _by_last_sequence(self, streams: EntryStreams) -> Resume:
-        """By the target's last sequence, which is the source's too; unless it is not of a copy.
+        """Resume at the target's last sequence, which is also the source's if it belongs to a copy.
 
-        Where the target holds no copy yet, the entry's `opt_start_seq` or `opt_start_time` counts, too.
+        If the target has no copy yet, the entry's `opt_start_seq` or `opt_start_time` counts as well.
         """
         plan, last, source_last = self._plan, streams.last, streams.source_last
         await self.remove_fillers(streams.target_api)  # an earlier round may not have removed all
@@ -296,7 +300,7 @@ class Resuming:
         if plan.source.opt_start_seq is not None:
             return Resume(max(last, plan.source.opt_start_seq - 1))
         if plan.source.opt_start_time is not None:
-            # The time of the target's last message says nothing here: it may be that of a filler.
+            # The time of the target's last message cannot be used here, because it may be a filler.
             before = await Replay(streams.source.api, plan.source.name).before(plan.source.opt_start_time)
             return Resume(max(last, min(before, source_last)))
         return Resume(last)
@@ -308,12 +312,12 @@ class Resuming:
         return await known.verdict(streams.source.api, streams.source_info) == "recreated"
 
     async def remove_fillers(self, target: JetStreamApi) -> None:
-        """Purge what took the place of numbers that the source lacks."""
+        """Purge the fillers, which took the sequences that are missing in the source."""
         if self._plan.filler is not None:
             await target.request(f"STREAM.PURGE.{self._plan.stream}", {"filter": self._plan.filler})
 
     async def _first_position(self, streams: EntryStreams) -> int:
-        """The start when the target holds no copy, as the server decides it (2.10 to 2.15)."""
+        """Return the start if the target has no copy, as the server decides it (2.10 to 2.15)."""
         source, state = self._plan.source, streams.target_info["state"]
         if source.opt_start_seq is not None:
             return source.opt_start_seq - 1
@@ -348,7 +352,7 @@ class Resuming:
 
 
 async def _source_holds(streams: EntryStreams, copies: Sequence[StoredCopy]) -> bool:
-    """Whether the source still holds the newest message that was copied, and not another one in its place."""
+    """Return whether the source still has the newest copied message, and not another one in its place."""
     newest = max(copies, default=None, key=lambda copy: copy.record.sequence)
     if newest is None:
         return True
@@ -360,7 +364,7 @@ async def _source_holds(streams: EntryStreams, copies: Sequence[StoredCopy]) -> 
 
 
 async def _target_holds(streams: EntryStreams, placed: tuple[int, int]) -> bool:
-    """Whether a copy is where the target confirmed it, or was: that sequence is not another message's."""
+    """Return whether a confirmed copy is or was at its place: no other message has its sequence."""
     sequence, place = placed
     stored = await streams.target_api.stored_message(streams.target.name, place) if sequence else None
     if stored is None:
@@ -370,10 +374,10 @@ async def _target_holds(streams: EntryStreams, placed: tuple[int, int]) -> bool:
 
 
 async def _verdict_by_place(streams: EntryStreams, placed: tuple[int, int]) -> Verdict:
-    """Whether the target is the stream that stored a copy at a place; all others that it held are gone.
+    """Decide whether the target is the stream that stored a copy at a place, when all other known messages are gone.
 
-    If no copy is there, it is another one, unless the place is below the first sequence that is left: then it is
-    unknown. Of another one, the rule copies again all that the target lacks, and only that.
+    If the copy is not there, the stream is another one, unless the place is below its first sequence: then it is
+    unknown. For another stream, the rule copies exactly the missing messages again.
     """
     sequence, place = placed
     stored = await streams.target_api.stored_message(streams.target.name, place) if sequence else None
@@ -384,17 +388,20 @@ async def _verdict_by_place(streams: EntryStreams, placed: tuple[int, int]) -> V
 
 
 async def _is_copy(streams: EntryStreams, stored: StoredMessage, copy_id: CopyId | None) -> bool:
-    """Whether a message is a copy of the source's message of the same sequence: by our id, or by its content."""
+    """Return whether a message is a copy of the source's message of the same sequence.
+
+    By the bridge's id, or by content.
+    """
     message = await streams.source.api.stored_message(streams.source.stream, stored.sequence)
     if message is None:
-        return True  # the source does not hold it any more
+        return True  # the source no longer holds it
     if copy_id is not None:
         return message.time_ns == copy_id.time_ns
     return (streams.sourcing.destination(message.subject), message.payload) == (stored.subject, stored.payload)
 
 
 def _moment_ns(time_text: str) -> int:
-    """A configured time, which may be in any zone, in nanoseconds since 1970, exact to the second."""
+    """Return a configured time, which may be in any zone, in nanoseconds since 1970, exact to the second."""
     whole, _, rest = time_text.partition(".")
     zone = rest.lstrip("0123456789") if rest else ""
     return int(datetime.fromisoformat(f"{whole}{zone}".replace("Z", "+00:00")).timestamp()) * 10**9

@@ -1,10 +1,10 @@
-"""The newest copies of an entry, as its target holds them.
+"""Reads the newest copies of an entry from its target.
 
 The target is read backwards from its end, headers only, in growing pieces, until enough copies of the entry are found
-to know how far it came and whether some are missing after an interruption.
+to know its position and whether some are missing after an interruption.
 
-A repaired interruption leaves copies after later ones: the piece can begin among them, and the later ones are
-in front of it, however long ago. So what seems to be missing is searched again, further back (`whatever_age`).
+After a repaired interruption, copies of earlier messages follow copies of later ones. The piece can begin among them,
+and the later ones may be far in front of it. So a search for missing copies is repeated further back (`whatever_age`).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class StoredCopy:
     """A copy in the target.
 
     Attributes:
-        subject: what it is stored under.
+        subject: the subject in the target.
         time_ns: when it was stored, in nanoseconds since 1970.
-        record: where it comes from.
-        message_id: its `Nats-Msg-Id`; None without one.
-        rollup: its `Nats-Rollup`; None without one.
+        record: the source record.
+        message_id: the `Nats-Msg-Id`; None without one.
+        rollup: the `Nats-Rollup`; None without one.
         sequence: its sequence in the target.
     """
 
@@ -55,7 +55,7 @@ class StoredCopy:
 
     @property
     def copy_id(self) -> CopyId | None:
-        """Its id, if that is one of ours."""
+        """The parsed id, if it is one of the bridge's."""
         return CopyId.parse(self.message_id)
 
 
@@ -64,8 +64,8 @@ class TargetTail:
     """The newest copies found.
 
     Attributes:
-        copies: the entry's newest copies, in the order in which they are stored.
-        has_gaps: whether sequences between them hold nothing any more.
+        copies: the entry's newest copies, in stored order.
+        has_gaps: whether sequences between them no longer hold messages.
         is_cut: whether there are more of them further back, which are not much older.
         ids: the message ids of everything between them, others' messages included.
     """
@@ -92,8 +92,8 @@ async def read_tail(
         api: the API of the target's connection.
         stream: the target.
         last: its last sequence.
-        record_of: reads in a header block where a copy of the entry comes from; None for other messages.
-        wanted: how many copies are enough.
+        record_of: returns the source record in a header block of the entry's copies; None for other messages.
+        wanted: the number of copies that is enough.
         rule: the rule's name, for the log.
         whatever_age: whether only the number counts, and not how much older than the newest one a copy is.
 
@@ -118,7 +118,7 @@ async def read_tail(
         if is_cut or is_old:
             break
         if not copies:
-            ids.clear()  # what is stored after all copies says nothing about them, and can be much
+            ids.clear()  # ids stored after all copies are irrelevant, and can be many
         searched = last - low + 1
         if not copies and searched > 16 * FIRST_PIECE * (reported + 1):
             reported = searched // (16 * FIRST_PIECE)
@@ -154,7 +154,7 @@ _Taker = TypeVar("_Taker", bound=_Takes)
 
 
 async def first_sequence(api: JetStreamApi, stream: str) -> int:
-    """Where a stream begins.
+    """Return the first sequence of a stream.
 
     Raises:
         ApiError: the server refuses, or does not answer.
@@ -163,15 +163,15 @@ async def first_sequence(api: JetStreamApi, stream: str) -> int:
 
 
 def pieces_back(first: int, last: int, found: Sized = (), wanted: int = 0) -> Iterator[tuple[int, int]]:
-    """Cut [first, last] into pieces from its end, each `_GROWTH` times longer than the one before.
+    """Cut [first, last] into pieces from its end, each `_GROWTH` times longer than the previous one.
 
-    Once something was found, a piece is no longer than the rest needs by the density so far.
+    Once copies are found, a piece is at most as long as the rest should need at the density so far.
 
     Args:
         first: a sequence.
         last: the stream's last sequence.
-        found: what was found so far, to which the caller adds.
-        wanted: how much of that is enough.
+        found: the copies found so far; the caller appends to it.
+        wanted: the number of copies that is enough.
     """
     high, size = last, FIRST_PIECE
     while high >= first:
@@ -191,11 +191,11 @@ async def read_piece(
         replay: reads them.
         low: the first sequence.
         high: the last one.
-        make: makes the receiver of the messages; again if they are read again.
+        make: creates the receiver of the messages, again for each time that they are read.
         newest: whether `high` is the stream's end, which a replica may not have reached yet.
 
     Returns:
-        The receiver, and how many messages it got.
+        The receiver, and the number of messages it got.
 
     Raises:
         ApiError: the server refuses, or does not answer.
@@ -208,7 +208,7 @@ async def read_piece(
                 found += len(batch)
                 end = AckReply.parse(batch[-1][1]).stream_sequence
                 taker.take(batch)
-        # A consumer may sit on a replica that lags behind; unless the end was deleted, it must show up.
+        # The consumer may be on a replica that lags behind. Unless the last message was deleted, it must arrive.
         if not newest or end == high or not patience or await replay.api.stored_message(replay.stream, high) is None:
             break
         await LEADER_AWAY.pause()

@@ -1,1 +1,1 @@
-"""Reads the source of an entry: what its server filters, and what a copy of an object's metadata names."""
+"""Reads the source of an entry: chooses the filters for its server, and renames buckets in metadata of objects."""

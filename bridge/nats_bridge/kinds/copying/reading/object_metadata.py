@@ -1,7 +1,7 @@
-"""Renames the bucket in the metadata of copied objects to the one that receives.
+"""Renames the bucket in the metadata of copied objects to the target's bucket.
 
-Servers copy an object's metadata as it is: its `bucket` is the one that it was written to (ADR-20). A client that
-writes to the bucket which the metadata names changes the source then.
+Servers copy an object's metadata unchanged, so its `bucket` is the one where it was written (ADR-20). A client that
+writes to the bucket in the metadata would then change the source.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class ObjectMetadata:
     """Names one bucket for another in metadata.
 
     Args:
-        source: the stream that is copied from.
+        source: the stream to copy from.
         target: the stream that receives.
     """
 
@@ -27,7 +27,7 @@ class ObjectMetadata:
         self._subjects = b"$O.%b.M." % self._old.encode()
 
     def renamed(self, batch: list[Delivered]) -> list[Delivered]:
-        """The batch; what is metadata of an object in the source's bucket names the one that receives."""
+        """Return the batch, with metadata of the source's bucket renamed to the target's."""
         if not any(message[0].startswith(self._subjects) for message in batch):
             return batch
         return [

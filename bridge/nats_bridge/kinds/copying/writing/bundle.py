@@ -1,8 +1,8 @@
 """Messages whose bytes are made together, once it is known which of them request a PubAck.
 
-A pipeline on Spark has columns, not messages: to make a Python object of each costs more than all else that it does
-with them. So what is in flight may be a bundle instead of a list of operations, and operations are made of it only when
-something has gone wrong.
+A pipeline on Spark has columns instead of messages, and making a Python object for each message costs more than
+everything else. So messages in flight may be a bundle instead of a list of operations, and operations are made from it
+only after a failure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nats_bridge.kinds.copying.writing.encoder import Operation
 
 
 class Bundle(Protocol):
-    """Messages to publish, in order; what holds none is not sent."""
+    """Messages to publish, in order. An empty bundle is not sent."""
 
     @property
     def names(self) -> Sequence[int]:
@@ -23,20 +23,20 @@ class Bundle(Protocol):
 
     @property
     def size(self) -> int:
-        """About how many bytes they are; what is the same for all of them may be left out."""
+        """The approximate number of bytes; bytes common to all messages may be left out."""
 
     def __len__(self) -> int:
-        """How many they are."""
+        """Return the number of messages."""
 
     def written(self, replies: bytes | list[bytes]) -> bytes:
-        """The bytes to write.
+        """Return the bytes to write.
 
         Args:
-            replies: the reply subject of all messages, or that of each; empty for none.
+            replies: the reply subject of all messages, or one for each; empty for none.
         """
 
     def operations(self, start: int, stop: int) -> list[Operation]:
-        """The operations of a slice, one by one, without reply subjects."""
+        """Return the operations of a slice, one by one, without reply subjects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ Messages: TypeAlias = list[Operation] | BundleSlice
 
 
 def operations_of(messages: Messages | Bundle) -> list[Operation]:
-    """The messages one by one."""
+    """Return the messages one by one."""
     if isinstance(messages, list):
         return messages
     if isinstance(messages, BundleSlice):
@@ -61,5 +61,5 @@ def operations_of(messages: Messages | Bundle) -> list[Operation]:
 
 
 def size_of(messages: list[Operation] | Bundle) -> int:
-    """About how many bytes they are."""
+    """Return the approximate number of bytes."""
     return sum([len(data) for _, data in messages]) if isinstance(messages, list) else messages.size

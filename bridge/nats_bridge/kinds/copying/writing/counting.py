@@ -1,13 +1,13 @@
-"""Copies into a counter stream (`allow_msg_counter`, 2.12): each adds what its counter in the source has grown by.
+"""Copies into a counter stream (`allow_msg_counter`, 2.12): each copy adds the growth of its counter in the source.
 
-Theory of operation: a message of a counter stream holds the counter's total. A server that copies it adds the
-difference to the total that it added last from that subject of that source, so that nothing is added twice, and what
-vanished from the source is made up for. It keeps those totals in `Nats-Counter-Sources`, which no client can renew. So
-each copy has them in `Nats-Bridge-Counter-Sources`, in the same form, and before copies are written, the newest on
-their subjects are read: what the target shows is what was added, whatever became of earlier answers. What was stored
-since need not be read again, as long as the target has removed nothing.
+Theory of operation. A message of a counter stream contains the counter's total. A server that copies it adds the
+difference to the total that it last added from that subject of that source. So nothing is added twice, and messages
+that vanished from the source are made up for. The server keeps those totals in `Nats-Counter-Sources`, which clients
+cannot set. So each copy of the bridge has them in `Nats-Bridge-Counter-Sources`, in the same form. Before copies are
+written, the newest copies on their subjects are read: their totals are what was added, regardless of earlier answers.
+Later ones need not be read again as long as the target has removed nothing.
 
-What a target's limits have removed is unknown. Then a message adds its own increment.
+Totals that a target's limits have removed are unknown. Then a message adds its own increment.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _AT_ONCE = 64  # pending requests
 _LONGEST = 4000  # digits of a total that are read
 
 Totals = dict[str, int]
-"""What was added last of each subject of the source."""
+"""The total last added for each subject of the source."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class _Counter:
 
     Attributes:
         totals: by subject of the source.
-        whole: whether a subject that is not among them was never added.
+        whole: whether a missing subject was certainly never added.
     """
 
     totals: Totals = field(default_factory=dict)
@@ -56,9 +56,9 @@ class Counting:
     """Makes additions of copies, for one entry.
 
     Args:
-        plan: what the entry does.
+        plan: the plan of the entry.
         api: the API of the connection that holds the target.
-        counters: where to count.
+        counters: the counters to update.
     """
 
     def __init__(self, plan: EntryPlan, api: JetStreamApi, counters: CopyCounters) -> None:
@@ -67,7 +67,7 @@ class Counting:
         self._counters = counters
         self._source = plan.sourcing.source.decode("utf-8", "replace")
         self._known: dict[bytes, Totals] = {}
-        self._shown: set[bytes] = set()  # of these, what is known is what the target shows
+        self._shown: set[bytes] = set()  # those of `_known` that were read from the target
         self._removed = 0
         self._made: dict[bytes, _Counter] = {}
         self._forgets = False
@@ -89,12 +89,14 @@ class Counting:
     async def additions(
         self, operations: list[Operation], subjects: Mapping[bytes, bytes], limit: int
     ) -> list[Operation]:
-        """The operations of additions for copies; everything must be settled before, and before `keep` or `forget`.
+        """Return the operations of additions for copies.
+
+        Everything must be settled before, and before `keep` or `forget`.
 
         Args:
             operations: the copies as they would be stored elsewhere, in order.
-            subjects: those of their messages in the source, by the operations' names.
-            limit: bytes that the target takes in one message.
+            subjects: the subjects of the messages in the source, by the names of the operations.
+            limit: the maximum bytes of a message in the target.
 
         Raises:
             ApiError: a server refuses, or does not answer.
@@ -132,7 +134,8 @@ class Counting:
         for header in (_THEIRS, _OURS):
             block = header_block.remove(block, header)
         if total is None or own is None:
-            # No counter's message: the stream says so, as it would say to a server, which stalls.
+            # This is not a counter's message. The stream refuses it, as it would refuse it from a server, which then
+            # stalls.
             return publication(subject, b"", renamed(block, (INCREMENT,)), payload)
         counter, key = self._made[subject], counted.decode("utf-8", "replace")
         if key in counter.totals or counter.whole:
@@ -177,7 +180,7 @@ class Counting:
         return _Counter(dict(totals), not self._forgets)
 
     async def _earlier(self, subject: str, last: int) -> Totals | None:
-        """The totals in the newest copy of the entry, where other clients have written after it."""
+        """Return the totals in the newest copy of the entry, when other clients have written after it."""
         found = None
         replay = Replay(self._api, self._plan.stream, (subject,), headers_only=True)
         async with contextlib.aclosing(replay.between(1, last)) as batches:
@@ -188,7 +191,7 @@ class Counting:
         return found
 
     def _read(self, block: bytes) -> Totals | None:
-        """The totals in a copy of the entry; None where it is none."""
+        """Return the totals in a copy of the entry; None for other messages."""
         if self._plan.sourcing.own_record(block) is None:
             return None
         return _totals(block, _OURS, self._source) or _totals(block, _THEIRS, self._source)
@@ -197,8 +200,8 @@ class Counting:
 def turns(operations: list[Operation], id_line: bytes) -> Iterator[list[Operation]]:
     """Copies in as few pieces as may be made into additions together, in order.
 
-    The target may have a publisher's message id from another client. Then it adds nothing, and what follows on that
-    counter must make up for it; so such a message is its counter's last in a piece.
+    The target may have received a publisher's message id from another client. Then it adds nothing, and the next
+    message of that counter must make up for it. So such a message is its counter's last in a piece.
 
     Args:
         operations: the copies.
@@ -220,7 +223,7 @@ def turns(operations: list[Operation], id_line: bytes) -> Iterator[list[Operatio
 
 
 def _removed(info: Json) -> int:
-    """How many messages a stream has removed since it was created; it never becomes less."""
+    """Return the number of messages that a stream has removed since it was created, which never decreases."""
     return int(info["state"]["last_seq"]) - int(info["state"]["messages"])
 
 
@@ -244,5 +247,5 @@ def _totals(block: bytes, header: bytes, source: str) -> Totals | None:
 
 
 def _number(text: bytes | None) -> int | None:
-    """A whole number of any size, as servers read it."""
+    """Return a whole number of any size, as servers read it."""
     return int(text) if text and len(text) <= _LONGEST and re.fullmatch(rb"[+-]?[0-9]+", text) else None

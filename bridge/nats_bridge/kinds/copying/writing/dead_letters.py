@@ -25,9 +25,9 @@ class DeadLetters:
     """The policy of an entry's rule.
 
     Args:
-        plan: what the entry does.
+        plan: the plan of the entry.
         connection: the connection of the target.
-        counters: where to count.
+        counters: the counters to update.
         fence: checked before anything is published.
     """
 
@@ -74,7 +74,7 @@ class DeadLetters:
             await requests.close()
 
     async def _is_stored(self, requests: RawRequests, rejected: Rejected, where: str) -> bool:
-        """Publish a dead letter; return whether the stream there has stored it, or plain subscribers take it."""
+        """Publish a dead letter. Return whether a stream has stored it or plain subscribers receive it."""
         assert self._skip is not None
         connection = self._connection
         await connection.connected()
@@ -97,7 +97,7 @@ class DeadLetters:
         return pub_ack.kind in ("stored", "duplicate")
 
     def _letter(self, rejected: Rejected) -> tuple[bytes, bytes]:
-        """The dead letter's header block and payload."""
+        """Return the dead letter's header block and payload."""
         own_id = header_block.read(rejected.header_block, b"Nats-Msg-Id")
         block = header_block.untraced(rejected.header_block)
         for name in (b"Nats-Stream-Source", b"Nats-Bridge-Source", b"Nats-Msg-Id", b"Nats-Rollup", b"Nats-TTL"):
@@ -106,7 +106,7 @@ class DeadLetters:
             block = header_block.remove_prefix(block, prefix)
         block = renamed(block, (INCREMENT, SCHEDULES))
         lines = [
-            # The same message may be rejected again after a restart; a stream of dead letters keeps one of them.
+            # A message may be rejected again after a restart. A stream of dead letters keeps only one of them.
             (b"Nats-Msg-Id", b"rejected-%b-%b-%b" % (self._rule.encode(), self._source.encode(), rejected.identity)),
             (b"Nats-Stream", self._source.encode()),
             (b"Nats-Subject", rejected.subject),

@@ -1,11 +1,10 @@
 """The hot loop of copying: batches of a source's messages in, protocol operations for the target out.
 
-Byte for byte a copy is what `nats_transforms.sourcing` says (a test holds the two together), with a message id before
-the source record where the publisher gave none, which takes the place of that of an earlier copy.
+A copy is byte for byte the result of `nats_transforms.sourcing` (a test compares the two). Before the source record it
+also has a message id, if the publisher gave none. That replaces the id of an earlier copy.
 
-Everything constant for a subject is built once (`known_subjects`). What needs more
-care than a few bytes operations is returned instead of written: messages whose headers may act in the target, and
-those that it cannot take (`Rejected`).
+Everything constant for a subject is built once (`known_subjects`). Messages that need more care are returned instead of
+written: those whose headers may act in the target, and those that it refuses (`Rejected`).
 """
 
 from __future__ import annotations
@@ -29,13 +28,14 @@ _INCREMENT = b"\n" + INCREMENT
 _ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\n" + SCHEDULES, _INCREMENT)
 
 Operation: TypeAlias = tuple[bytes, bytes]
-"""The message's sequence in the source, as text; and an `HPUB` operation without a reply subject."""
+"""The message's sequence in the source, as bytes, and an `HPUB` operation without a reply subject."""
 
 Special: TypeAlias = "Operation | Rejected | None"
-"""A message to send while no other is in flight, or to skip; None for none."""
+"""A message to send while no other is in flight, or to skip; or None."""
 
 CopiedAs: TypeAlias = tuple[bytes, bytes] | str | None
-"""The operation's beginning and the record's end; why it cannot be copied; or that it is not selected."""
+"""The operation's beginning and the record's end; or the reason why it cannot be copied; or None if it is not
+selected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Rejected:
 
     Attributes:
         sequence: its sequence in the source.
-        subject: its subject there, or that of its copy.
+        subject: the subject in the source, or of the copy.
         header_block: raw, as it was to be sent.
         payload: raw.
         reason: why, in words.
@@ -58,7 +58,10 @@ class Rejected:
 
     @property
     def identity(self) -> bytes:
-        """The same for the same message, however often it is rejected, and another for that of a recreated source."""
+        """An id for the message, however often it is rejected.
+
+        It differs for the message of a recreated source.
+        """
         content = zlib.crc32(self.payload, zlib.crc32(self.header_block, zlib.crc32(self.subject)))
         return b"%d-%08x" % (self.sequence, content)
 
@@ -67,20 +70,20 @@ class CopyEncoder:
     """Turns delivered messages of one source into operations.
 
     Args:
-        sourcing: the compiled entry; its `header` is not used, but the target's.
+        sourcing: the compiled entry, but with the `header` of the target.
         key: the entry's key for message ids.
         target: the stream that receives.
-        counters: where to count.
-        max_payload: bytes that the target's server takes in one message, headers included.
+        counters: the counters to update.
+        max_payload: the maximum bytes of a message on the target's server, including headers.
         records: whether copies carry a source record.
 
     Attributes:
-        there: sequences that the target holds already, in front of which others are missing.
+        there: sequences that the target already has, with missing ones before them.
         id_line: the header line of a copy's id, as `copy_id.line_template` returns it.
-        record: how the line of its source record begins; empty where copies carry none.
-        limit: bytes that the target takes in one message.
+        record: the start of the source record's line; empty if copies have no record.
+        limit: the maximum bytes of a message in the target.
         counts: whether the target is a counter stream.
-        where: which messages are copied; None for all.
+        where: the condition for copied messages; None for all.
         is_random: whether a subject may be another one each time.
     """
 
@@ -105,14 +108,14 @@ class CopyEncoder:
         self.retarget(target)
 
     def retarget(self, target: Target, key: bytes | None = None) -> None:
-        """The target was changed, or the source is a new one."""
+        """Note that the target was changed, or the source is a new one."""
         self._target = target
         self._key = key or self._key
-        # By subject: the destination; why it cannot be copied; or None: it is not selected.
+        # For each subject: the destination; the reason why it cannot be copied; or None if it is not selected.
         self._known: KnownSubjects[bytes | str | None] = KnownSubjects(self._destination, kept=not self.is_random)
         sourcing = self._sourcing
         self._takes = matcher(target.subjects)
-        # The record of sequence 0, cut after that number, is what does not change; a subject stands at its end.
+        # The constant part is the record of sequence 0 without that number. The subject is at its end.
         names, nameless = (sourcing.record(0, subject)[len(sourcing.source) + 2 :] for subject in (b"*", b""))
         self._record_rest, self._names_subject = nameless, names != nameless
         self.id_line = copy_id.line_template(self._key)
@@ -192,7 +195,7 @@ class CopyEncoder:
             else:
                 opened = header_block.START
             if counts and _INCREMENT not in block:
-                acts = True  # it is no counter's, and will be refused
+                acts = True  # it is not a counter's message, and will be refused
             tail = self._tail(subject)
             if not record:
                 added = tail if has_id else added_form % (sequence, time, b"", b"", tail)
@@ -214,7 +217,7 @@ class CopyEncoder:
         return len(batch), None
 
     def copied_as(self, subject: bytes) -> CopiedAs:
-        """Return what copies of messages with a subject begin and end with, or why there are none."""
+        """Return how copies of messages with a subject begin and end, or why there are none."""
         known = self._known.young
         destination = known[subject] if subject in known else self._known.enter(subject)
         return (b"HPUB %b " % destination, self._tail(subject)) if isinstance(destination, bytes) else destination
@@ -230,14 +233,14 @@ class CopyEncoder:
         return destination
 
     def _tail(self, subject: bytes) -> bytes:
-        """The end of the header block, behind the sequence in the record."""
+        """Return the end of the header block, after the sequence in the record."""
         if not self._records:
             return b"\r\n"
         name = b" " + subject if self._names_subject else b""
         return b"%b%b\r\n\r\n" % (self._record_rest, name)
 
     def _travelling(self, stored: bytes) -> tuple[bytes, bool]:
-        """A header block that may be stored in the target, and whether a header that remains may act there."""
+        """Return a header block that may be stored in the target, and whether a header that remains may act there."""
         block = self._sourcing.without_records(stored) if self._records else stored
         bare = self._target.without_withheld(self._sourcing.bare(block))
         if len(bare) < len(block):
@@ -250,5 +253,5 @@ class CopyEncoder:
 
 
 def _constant(text: bytes) -> bytes:
-    """The text as a part of a format."""
+    """Return the text as a part of a format."""
     return text.replace(b"%", b"%%")

@@ -1,8 +1,8 @@
-"""Keeps the source's sequence numbers: stores a filler where the source has none, and purges it.
+"""Keeps the source's sequences: stores fillers for sequences that the source lacks, and purges them.
 
-A stream gives numbers one after the other, so a copy has its source's number if everything before it has been stored,
-too. Where the source has a gap (a deleted message, or one that is not selected), an empty message takes the number, on
-a subject of its own, and is removed by a purge of that subject: then the gap is where the source has it.
+A stream numbers messages in order, so a copy gets its source's number only if everything before it was stored. If the
+source has a gap (a deleted or unselected message), an empty message takes the number, on a separate subject, and is
+removed by a purge of that subject. The target then has the same gap as the source.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class GapFiller:
         rule: the rule's name, for messages.
         source: the source's name, for messages.
         key: the entry's key for message ids.
-        filler: the subject for fillers; None if there is none.
+        filler: the subject for fillers; None without one.
 
     Attributes:
         key: the same.
@@ -42,10 +42,10 @@ class GapFiller:
         self._next = last + 1
 
     def pieces(self, operations: list[Operation]) -> Iterator[tuple[list[Operation], bool]]:
-        """The operations with fillers before them where numbers are missing, in pieces, and whether a piece is fillers.
+        """Yield the operations in pieces, with fillers for missing numbers before them, and whether a piece is fillers.
 
         Raises:
-            RuleRefusedError: a number is missing and there is no subject for fillers.
+            RuleRefusedError: a number is missing and no subject for fillers is set.
         """
         start = 0
         for index, (sequence, _) in enumerate(operations):
@@ -63,7 +63,7 @@ class GapFiller:
         """Fillers for all numbers that are missing before `end`, in pieces.
 
         Raises:
-            RuleRefusedError: a number is missing and there is no subject for fillers.
+            RuleRefusedError: a number is missing and no subject for fillers is set.
         """
         first, self._next = self._next, max(self._next, end)
         if first < end:

@@ -1,11 +1,11 @@
 """Accounts for the messages in flight to a stream, in their order.
 
-The problem: thousands of messages are in flight at once, and the stream's answers say of few of them where they are
-stored. A message may be reported as stored only when it is, because the source may delete it then.
+The problem: thousands of messages are in flight at once, and only few of the stream's answers show where messages are
+stored. A message may only be reported as stored when it is, because the source may delete it then.
 
-The idea: what is in flight is a queue of groups. Messages join at its end when they are written, and leave at its front
-when the stream has answered for the group. So one name says how far everything is stored: `last_confirmed`. Answers for
-groups further back wait in `pub_ack_requests` until those before them are answered for.
+The idea: messages in flight are a queue of groups. They join at its end when they are written, and leave at its front
+when the stream has answered for the group. So one name marks how far everything is stored: `last_confirmed`. Answers
+for groups further back wait in `pub_ack_requests` until all groups before them are answered.
 
 Example: messages are named after their sequences in the source, and a group has two of them. The target ended at 90.
 
@@ -17,15 +17,15 @@ duplicates of 40, 41    [5]              1      4               92    (2, 92)   
 refused: skipped        -                0      5               92    (2, 92)    `copied` is 2
 ```
 
-Its callers are the ways to request PubAcks: they `append` what they write, remove stored groups from the front of
-`groups`, set `last`, and `confirm` what they removed.
+Its callers are the ways to request PubAcks: they `append` written messages, remove stored groups from the front of
+`groups`, set `last`, and `confirm` the removed groups.
 
 Invariants:
 
 * `count` and `size` are the sums over `groups`.
 * Names in `groups` increase.
 * Everything up to `last_confirmed` is stored, a duplicate, or skipped. It decreases only after
-  `Unconfirmed.request_again`, which puts confirmed messages in front; they are confirmed again.
+  `Unconfirmed.request_again`, which puts confirmed messages back in front, to be confirmed again.
 * `last` never decreases.
 """
 
@@ -48,8 +48,8 @@ class MessageGroup:
     """Messages in flight that one name stands for.
 
     Attributes:
-        name: ends the reply subject of those of its messages that request a PubAck.
-        number: how many messages it has.
+        name: the end of the reply subject of its messages that request a PubAck.
+        number: the number of its messages.
         size: their bytes.
         sent: when they were sent, in seconds of the loop's time.
         messages: the messages, without reply subjects.
@@ -71,17 +71,17 @@ class MessagesInFlight:
     """The messages in flight to one stream.
 
     Args:
-        counters: where to count.
+        counters: the counters to update.
 
     Attributes:
         counters: the same.
-        groups: what is in flight, in the order in which it was sent.
-        count: how many messages these are.
+        groups: the groups in flight, in the order in which they were sent.
+        count: the number of messages in these groups.
         size: their bytes.
         last: the stream's last sequence when the newest message was confirmed.
         last_confirmed: the name up to which everything is stored or skipped; 0 for none.
-        placed: the name of the newest message that was stored under a sequence of its own, and that sequence; the
-            name is 0 for none.
+        placed: the name of the newest message that was stored under its own sequence, and that sequence; the name is 0
+            for none.
         has_stored: whether any message is known to be stored.
         uncounted: names of messages that do not count as copied when they are confirmed: they were counted before, or
             are duplicates or fillers.
@@ -103,13 +103,13 @@ class MessagesInFlight:
         self.last, self.placed = last, (0, last)
 
     def append(self, groups: Iterable[MessageGroup], count: int, size: int) -> None:
-        """Append groups that are sent now; `count` and `size` are their sums."""
+        """Append groups that are sent now. `count` and `size` are their totals."""
         self.groups.extend(groups)
         self.count += count
         self.size += size
 
     def clear(self) -> list[Operation]:
-        """Remove everything; return its operations."""
+        """Remove everything. Return the operations."""
         operations = self.operations
         self.groups.clear()
         self.count = self.size = 0
@@ -121,7 +121,7 @@ class MessagesInFlight:
         return [operation for group in self.groups for operation in operations_of(group.messages)]
 
     def confirm(self, stored: list[MessageGroup]) -> None:
-        """Count groups as stored that were removed from the front of `groups`; `last` is set already."""
+        """Count groups as stored that were removed from the front of `groups`. `last` is already set."""
         if not stored:
             return
         self.has_stored = True
@@ -138,14 +138,14 @@ class MessagesInFlight:
             self.placed = (self.last_confirmed, self.last)
 
     def skip(self) -> None:
-        """Remove the first message, which is a group of its own: the stream has rejected it."""
+        """Remove the first message, which is in a group by itself, because the stream has rejected it."""
         group = self.groups.popleft()
         self.last_confirmed = group.last
         self.count -= 1
         self.size -= group.size
 
     def forget_names(self) -> None:
-        """Begin with new names, which may be those of earlier messages; nothing may be in flight."""
+        """Start with new names, which may repeat earlier ones. Nothing may be in flight."""
         self.uncounted.clear()
         self.last_confirmed = 0
         self.placed = (0, self.last)

@@ -1,10 +1,10 @@
 """The three ways to request PubAcks, and to read them.
 
-The problem: a PubAck for each message, with a reply subject of its own, costs the target's server and us as much as the
-message. The idea: messages that are sent together form a group, and share what they request. All three ways have one
-interface, `PubAckRequests`; `Unconfirmed` chooses one and changes to another when answers do not fit. They stay three
-because of what they gain: a reply subject that it has not seen just before costs a server 9.2 µs a message instead of
-6.9 (2.10.27), and no PubAck at all costs less still.
+The problem: a PubAck for each message, with a separate reply subject, costs the target's server and the sidecar as much
+as the message. The idea: messages that are sent together form a group, and share what they request. All three ways have
+one interface, `PubAckRequests`; `Unconfirmed` chooses one and changes to another when answers do not fit. All three are
+worth it: with a new reply subject each time, a server needs 9.2 µs for a message instead of 6.9 (2.10.27), and still
+less without a PubAck.
 
 | way | written | what shows that a group is stored | if an answer does not fit |
 |---|---|---|---|
@@ -12,15 +12,15 @@ because of what they gain: a reply subject that it has not seen just before cost
 | `SharedReply` | a group has one reply subject | as many PubAcks that say "stored" | `EachMessage` |
 | `LastOfGroup` | the last of a group has a reply subject | the sequence advanced by the group's size | `EachMessage` |
 
-Each way reads answers twice. `take` is the fast path: it compares bytes with the form of the last answer that said
-"stored", as long as answers come for the first group. What it leaves, `note` gets one by one, parsed; then `settle`
-confirms what the noted answers show.
+Each way reads answers twice. `take` is the fast path. It compares bytes with the form of the last answer that said
+"stored", as long as answers come for the first group. `note` gets the remaining answers one by one, parsed. Then
+`settle` confirms the groups that the noted answers show to be stored.
 
 Invariants:
 
 * The groups in flight were all written by the present way.
 * A group is confirmed only when all groups before it are.
-* No way takes an answer for another message's: in doubt it is `unclear`, and everything is sent again, with ids.
+* No way attributes an answer to another message. In doubt it is `unclear`, and everything is sent again, with ids.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RECENT_GROUPS = 16  # confirmed groups that are sent again when the numbers sto
 
 @dataclass(slots=True)
 class StoredAnswer:
-    """The form of an answer that says "stored", which differs between servers; learned from the first one.
+    """The form of a "stored" answer, which differs between servers. Learned from the first one.
 
     Attributes:
         beginning: how it begins, up to the sequence.
@@ -53,7 +53,7 @@ class StoredAnswer:
     repeated: re.Pattern[bytes] = field(default_factory=lambda: re.compile(b"\0"))
 
     def learn(self, answer: bytes) -> None:
-        """Learn from an answer that says "stored"."""
+        """Learn from a "stored" answer."""
         beginning = answer[: answer.rindex(b":") + 1]
         if beginning != self.beginning:
             self.beginning, self.repeated = beginning, re.compile(b"(?:%b[0-9]+})*" % re.escape(beginning))
@@ -64,9 +64,9 @@ class AnswerTally:
     """The answers for a group so far.
 
     Attributes:
-        answers: how many have come.
-        duplicates: how many of them say "duplicate".
-        last: the last sequence in those that say "stored".
+        answers: the number of answers.
+        duplicates: the number of "duplicate" answers.
+        last: the last sequence in "stored" answers.
     """
 
     answers: int = 0
@@ -78,8 +78,8 @@ class PubAckRequests(ABC):
     """One way to request PubAcks.
 
     Args:
-        in_flight: what is in flight, which it appends to and confirms.
-        inbox: what reply subjects begin with, the last dot included.
+        in_flight: the messages in flight; it appends to them and confirms them.
+        inbox: the prefix of reply subjects, including the last dot.
         stored: the form of the answers.
     """
 
@@ -99,10 +99,10 @@ class PubAckRequests(ABC):
 
     @abstractmethod
     def take(self, answers: list[Delivered], now: float) -> int:
-        """Confirm what answers say is stored, as long as they come as they should.
+        """Confirm the groups that answers show as stored, as long as they arrive in the expected form.
 
         Returns:
-            How many answers were read; `note` must get the others.
+            The number of answers that were read; the others go to `note`.
         """
 
     @abstractmethod
@@ -111,7 +111,7 @@ class PubAckRequests(ABC):
 
     @abstractmethod
     def settle(self, now: float) -> None:
-        """Confirm what noted answers show, up to the first group that is unknown or not stored."""
+        """Confirm groups by noted answers, up to the first group that is unknown or not stored."""
 
     @property
     @abstractmethod
@@ -120,11 +120,11 @@ class PubAckRequests(ABC):
 
     @property
     def refusal(self) -> tuple[bytes, PubAck] | None:
-        """The name of a message that a noted answer refuses, and that answer; None for none."""
+        """The name of a message that a noted answer refuses, and that answer; None without one."""
         return None
 
     def recent(self, since: float) -> list[tuple[int, Messages]]:
-        """What was confirmed since a moment, and may be wrong if the numbers stop fitting.
+        """Return messages confirmed since a time, whose confirmation may turn out to be wrong.
 
         Returns:
             The stream's last sequence before each group, and its messages.
@@ -132,7 +132,7 @@ class PubAckRequests(ABC):
         return []
 
     def with_reply(self, operation: Operation) -> bytes:
-        """The operation of a message with its own reply subject."""
+        """Return the operation of a message with its own reply subject."""
         name, data = operation
         subject_end = data.index(b" ", 5) + 1
         return b"%b%b%b %b" % (data[:subject_end], self._inbox, name, data[subject_end:])
@@ -141,8 +141,8 @@ class PubAckRequests(ABC):
 class SharedReply(PubAckRequests):
     """All messages of a group request PubAcks, with one reply subject.
 
-    As many PubAcks that say "stored" as the group has messages mean that all of them are. One that says something else
-    does not name its message. Example: the target ended at 90, and refuses message 6 because it is full.
+    If the number of "stored" PubAcks equals the group's size, all its messages are stored. Any other PubAck does not
+    name its message. Example: the target ended at 90, and refuses message 6 because it is full.
 
     ```text
     time  written                answers                     then
@@ -153,8 +153,8 @@ class SharedReply(PubAckRequests):
     4 ms                         g6: 94, 95, refused         unclear: `EachMessage` sends 4 5 6 again
     ```
 
-    Duplicates are counted, and are no reason to send again. In a cluster they overtake what is being replicated, so
-    that answers can come for a later group first.
+    Duplicates are counted, and do not cause messages to be sent again. In a cluster they overtake messages that are
+    being replicated, so answers can come for a later group first.
     """
 
     def __init__(self, in_flight: MessagesInFlight, inbox: bytes, stored: StoredAnswer) -> None:
@@ -165,12 +165,12 @@ class SharedReply(PubAckRequests):
 
     @property
     def unclear(self) -> bool:
-        """Whether an answer says anything but "stored": it does not name its message."""
+        """Whether an answer is not "stored", and so does not show which message it is about."""
         return self._unclear
 
     @property
     def answers_for_first(self) -> int:
-        """How many messages of the first group have answers."""
+        """The number of messages of the first group that have answers."""
         return self._first.answers
 
     def write(self, messages: list[Operation] | Bundle, now: float) -> bytes:
@@ -195,7 +195,7 @@ class SharedReply(PubAckRequests):
         return bundle.written(self._inbox + name)
 
     def take(self, answers: list[Delivered], now: float) -> int:
-        """See `PubAckRequests`; nothing is read one by one if every answer says "stored"."""
+        """See `PubAckRequests`. Answers are not read one by one if all of them are "stored"."""
         if self._stored.repeated.fullmatch(b"".join([payload for *_, payload in answers])) is None:
             return 0
         in_flight, digits = self._in_flight, len(self._stored.beginning)
@@ -242,7 +242,7 @@ class SharedReply(PubAckRequests):
             in_flight.confirm([self._next(self._first.duplicates)])
 
     def _next(self, duplicates: int) -> MessageGroup:
-        """Remove the first group; its duplicates are among those that `confirm` counts as copied."""
+        """Remove the first group. Its duplicates are subtracted, because `confirm` counts them as copied."""
         groups, counters = self._in_flight.groups, self._in_flight.counters
         group = groups.popleft()
         counters.duplicates += duplicates
@@ -323,13 +323,13 @@ class _OneAnswer(PubAckRequests):
         return next((each for each in self.pub_acks.items() if each[1].kind == "refused"), None)
 
     def _shows_stored(self, group: MessageGroup, pub_ack: PubAck) -> bool:
-        """Whether the answer shows that all messages of the first group are stored."""
+        """Return whether the answer shows that all messages of the first group are stored."""
         if group.number == 1:
             return pub_ack.kind in ("stored", "duplicate")
         return pub_ack.kind == "stored" and pub_ack.sequence - self._in_flight.last == group.number
 
     def _accept(self, name: bytes, pub_ack: PubAck) -> None:
-        """Take note of where the first group is stored."""
+        """Note the sequence of the first group."""
         in_flight = self._in_flight
         if pub_ack.kind == "duplicate":
             self._count_duplicate(name)
@@ -349,10 +349,10 @@ class _OneAnswer(PubAckRequests):
 class LastOfGroup(_OneAnswer):
     """Only the last message of a group requests a PubAck.
 
-    The PubAck has a sequence. If that has advanced by exactly the size of the group, all of them are stored: nothing
-    else writes to the stream. So this way needs a target that the rule writes to exclusively, with one replica, that
-    takes everything. The connection gets no echo of its own messages, and subscribes to the target's subjects: it
-    notices other writers. Example: the target ended at 90, and another client writes 97.
+    The PubAck has a sequence. If that has advanced by exactly the size of the group, all its messages are stored,
+    because nothing else writes to the stream. So this way needs a target with one replica, that only this rule writes
+    to and that accepts everything. The connection has no echo and subscribes to the target's subjects, so it notices
+    other writers. Example: the target ended at 90, and another client writes 97.
 
     ```text
     time  written                   answers       then
@@ -412,7 +412,7 @@ class LastOfGroup(_OneAnswer):
         return [(before, messages) for confirmed, before, messages in self._recent if confirmed > since]
 
     def forget_recent(self) -> None:
-        """Forget what was confirmed: names begin again."""
+        """Forget confirmed messages, because names begin again."""
         self._recent.clear()
 
     def _remember(self, stored: list[MessageGroup], before: list[int], now: float) -> None:
@@ -420,11 +420,11 @@ class LastOfGroup(_OneAnswer):
 
 
 class EachMessage(_OneAnswer):
-    """Every message requests its own PubAck; its reply subject ends in its name.
+    """Every message requests its own PubAck. Its reply subject ends in its name.
 
-    The only way that shows which message was not stored, so the others end in it. It is the first choice if copies must
-    keep their sequences, or if the target forgets ids too soon to send anything again. Example: messages 4, 5 and 6
-    went out with one reply subject. The target stored 4 as 94, had no room for 5, and stored 6 as 95.
+    Only this way shows which message was not stored, so the others fall back to it. It is the first choice if copies
+    must keep their sequences, or if the target forgets ids too soon to send anything again. Example: messages 4, 5 and
+    6 went out with one reply subject. The target stored 4 as 94, had no room for 5, and stored 6 as 95.
 
     ```text
     time  written                  answers                      then
@@ -437,8 +437,8 @@ class EachMessage(_OneAnswer):
     10 ms                          "5": 96                      5 is stored, and 6 is; 6 before 5, which is counted
     ```
 
-    A duplicate of a message that was sent again is the message itself, if it is stored behind `after` and no other
-    message was confirmed there. Else an earlier message had the same id.
+    A duplicate of a message that was sent again is the message itself, if it is stored after `after` and no other
+    message was confirmed with that sequence. Otherwise an earlier message had the same id.
 
     Args:
         resent: names of messages that were sent before in another way.
@@ -458,8 +458,8 @@ class EachMessage(_OneAnswer):
         super().__init__(in_flight, inbox, stored, keeps_sequence=keeps_sequence)
         self._resent = resent or set()  # those that are not confirmed yet
         self._after = after
-        self._places: set[int] = set()  # where those of them are stored that are confirmed
-        self._last_place = 0  # where the last confirmed one of them is stored
+        self._places: set[int] = set()  # the stored sequences of the confirmed ones
+        self._last_place = 0  # the stored sequence of the last confirmed one
 
     @property
     def unclear(self) -> bool:
@@ -482,7 +482,7 @@ class EachMessage(_OneAnswer):
         return b"".join([self.with_reply(operation) for operation in operations])
 
     def take(self, answers: list[Delivered], now: float) -> int:
-        """See `PubAckRequests`; a message that was sent again is examined."""
+        """See `PubAckRequests`. A message that was sent again is examined separately."""
         return 0 if self._resent else super().take(answers, now)
 
     def _accept(self, name: bytes, pub_ack: PubAck) -> None:
@@ -500,8 +500,8 @@ class EachMessage(_OneAnswer):
         in_flight.last = max(in_flight.last, sequence)
 
     def _is_own(self, sequence: int) -> bool:
-        """Whether a message there may be the one that was sent before, and not another one with the same id.
+        """Return whether the message stored there may be the one sent before, not another one with the same id.
 
-        A cluster that is still storing it may give no sequence.
+        A cluster that is still storing it may report no sequence.
         """
         return not sequence or (sequence > self._after and sequence not in self._places)

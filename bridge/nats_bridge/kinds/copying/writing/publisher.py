@@ -1,8 +1,7 @@
-"""Publishes copies: pipelined, in order; a message counts as stored only when the target has accounted for it.
+"""Publishes copies, pipelined and in order. A message counts as stored only once the target has confirmed it.
 
-This is the shell around three cores without I/O: `publishing` decides what is sent when, `pub_ack_requests` how the
-target accounts for messages, `window` how much may be in flight. Message ids keep what is sent again from being stored
-twice.
+This is the shell around three cores without I/O: `publishing` decides what to send and when, `pub_ack_requests` how the
+target confirms messages, `window` how many may be in flight. Message ids keep the target from storing a message twice.
 
 ```text
 send ──▶ Publishing.write ──▶ socket ──▶ target
@@ -13,17 +12,17 @@ owner.stored ◀── Publishing.answered ◀─────┘
                  Recovery: send again, or owner.refused
 ```
 
-What can go wrong within a connection is handled here: a target that is full for a while, and a message that it refuses
-permanently, about which the rule's policy decides (`dead_letters`). When it is unknown which messages were stored (the
-connection broke, an answer did not come), the round is interrupted (`round_life`): the entry finds out from the target
-what it holds, and begins its next round.
+Problems within a connection are handled here: a target that is full for a while, and a message that it refuses
+permanently, for which the rule's policy decides (`dead_letters`). When it is unknown which messages were stored (the
+connection broke, an answer did not come), the round is interrupted (`round_life`). The entry then reads its newest
+copies in the target, and begins its next round.
 
-Its caller awaits `open`, finds out the target's last sequence behind everything that was sent before, and calls `begin`
-with it. Then it calls `send` for one batch after the other, and awaits what that returns before the next one; `expect`
-before a batch makes latencies right. At the end it moves the round's life, and awaits `close`.
+Its caller awaits `open`, finds the target's last sequence after everything sent before, and calls `begin` with it. Then
+it calls `send` for one batch after the other, and awaits the result before the next one. Calling `expect` before a
+batch makes latencies right. At the end it changes the state of the round, and awaits `close`.
 
-A lost connection interrupts the round: `send` and `settled` return, what is in flight stays unknown, and nothing is
-sent again by this publisher.
+A lost connection interrupts the round: `send` and `settled` return, messages in flight stay unknown, and this publisher
+sends nothing again.
 
 Invariants:
 
@@ -85,13 +84,13 @@ class Outlet:
     Attributes:
         connection: the connection of the target.
         rule: the rule's name, for the log.
-        counters: where to count.
+        counters: the counters to update.
         metrics: updated when something is known to be stored.
-        fence: checked before every write. When it is closed, what is in flight is given up: until it opens again, the
-            target may be another replica's.
+        fence: checked before every write. When it is closed, messages in flight are given up, because another replica
+            may own the target until it opens again.
         is_silent: whether answers were overdue, and none has come since. A server of 2.15.3 whose disk is full answers
-            no publication at all. Each round then looks healthy until its answers are overdue, so this outlives the
-            round. It ends with an answer, or when nothing is left to send.
+            no publication at all. Each round then looks healthy until its answers are overdue, so this state outlives
+            the round. It ends with an answer, or when nothing is left to send.
     """
 
     connection: Connection
@@ -103,10 +102,13 @@ class Outlet:
 
 
 class PublisherOwner(Protocol):
-    """The owner of what is published."""
+    """Receives the results of a publisher."""
 
     async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
-        """Decide about an operation that the target refused permanently: raise what ends the rule, or return."""
+        """Decide about an operation that the target refused permanently.
+
+        Raise an error that ends the rule, or return.
+        """
 
     def stored(self) -> None:
         """Note that `Publisher.confirmed` has changed, or that a recovery has ended."""
@@ -118,11 +120,11 @@ class Publisher:
     Args:
         outlet: the way to the target.
         target: the stream that receives.
-        terms: what copies must keep to.
-        life: the state of its round, which it moves when it is unknown what was stored, or an error ends the rule.
-        owner: decides about what the target refuses, and learns what is stored.
-        window: how much may be in flight, as long as each batch is no larger than the one before: what an interruption
-            can leave in doubt. A fixed one if none is given.
+        terms: the constraints on the copies.
+        life: the state of the round, which changes when the state of the target is unknown or an error ends the rule.
+        owner: decides about refused messages, and is told about stored ones.
+        window: the limit of messages in flight, if no batch is larger than the previous one. This is also the number of
+            messages that an interruption can leave in doubt. A fixed window if none is given.
     """
 
     def __init__(
@@ -176,13 +178,13 @@ class Publisher:
         self._subscriptions.append(await self._connection.client.subscribe_batches(subject, on_batch, lambda *_: None))
 
     async def close(self) -> None:
-        """Stop, once the round is over; what is not confirmed stays unknown."""
+        """Stop, once the round is over. Unconfirmed messages stay unknown."""
         self._connection.forget(self._disconnected, self._listening_refused)
         await end_tasks(*self._tasks)
         for subscription in self._subscriptions:
             await subscription.release()
 
-    # -- what others may know ----------------------------------------------------------------------------------------
+    # -- state for others --------------------------------------------------------------------------------------------
 
     @property
     def over(self) -> bool:
@@ -196,7 +198,7 @@ class Publisher:
 
     @property
     def waiting(self) -> bool:
-        """Whether the target takes nothing at the moment."""
+        """Whether the target stores nothing at the moment."""
         return self._publishing.state == "full"
 
     @property
@@ -208,7 +210,7 @@ class Publisher:
 
     @property
     def confirmed(self) -> tuple[int, int]:
-        """The source's sequence up to which everything is stored, a duplicate or skipped; and the target's then.
+        """The source's sequence up to which everything is stored or skipped, and the target's then.
 
         The first is 0 if nothing was. It steps back while confirmed messages are requested again.
         """
@@ -216,23 +218,23 @@ class Publisher:
 
     @property
     def placed(self) -> tuple[int, int]:
-        """The source's and the target's sequence of a copy that the target has confirmed; see `MessagesInFlight`."""
+        """The source's and the target's sequence of a confirmed copy; see `MessagesInFlight`."""
         return self._messages.placed
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Changes whenever an answer says that something is stored."""
+        """A value that changes whenever an answer confirms something."""
         return self._messages.last_confirmed, self._publishing.unconfirmed.answers_for_first
 
     @property
     def widest(self) -> int:
-        """The highest number of messages that were allowed in flight so far."""
+        """The maximum number of messages that were allowed in flight so far."""
         return self._publishing.window.widest
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def expect(self, last: bytes, oldest_ns: int) -> None:
-        """Announce a batch that is about to be sent: its last message's sequence in the source, its oldest's time."""
+        """Announce the next batch: the source's sequence of its last message, and the time of its oldest."""
         self._expected.append((int(last), oldest_ns))
 
     def count_no_copies(self, operations: list[Operation]) -> None:
@@ -298,7 +300,7 @@ class Publisher:
                 await self.settled()
                 if publishing.stepped():
                     await self._read_room()
-        # What remains after an interruption is read again from the source.
+        # The remaining messages are read from the source again after an interruption.
 
     async def _read_room(self) -> None:
         with contextlib.suppress(ApiError):  # then the room stays as it was
@@ -336,7 +338,6 @@ class Publisher:
         self._answered.set()
 
     def _on_others(self, _: list[Delivered]) -> None:
-        """Note that another client has written to the target."""
         if not self._life.over:
             self.request_each()
 
@@ -363,7 +364,7 @@ class Publisher:
             self._outlet.is_silent = True
             self._life.interrupt(reason)
 
-    # -- what is done about it ---------------------------------------------------------------------------------------
+    # -- reactions ---------------------------------------------------------------------------------------------------
 
     def _perform(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -383,7 +384,7 @@ class Publisher:
                         task.add_done_callback(self._tasks.discard)
 
     def _report_stored(self, sent: float) -> None:
-        """Measure what was sent at that time, of the loop, and is known to be stored now."""
+        """Record the latency of messages that were sent at this time (of the loop) and are now stored."""
         metrics, expected = self._outlet.metrics, self._expected
         metrics.publish.record(self._now - sent)
         while expected and expected[0][0] <= self._messages.last_confirmed:
@@ -394,7 +395,7 @@ class Publisher:
         self._owner.stored()
 
     async def _recover(self) -> None:
-        """Resolve what is in flight, in order: retry, reject or skip."""
+        """Resolve messages in flight in order: retry, reject or skip each."""
         publishing, recovery = self._publishing, Recovery(self._publishing)
         try:
             while step := recovery.next_step(self._now):
@@ -432,7 +433,7 @@ class Publisher:
             )
 
     async def _answered_in_time(self) -> bool:
-        """Wait for an answer; return whether to continue."""
+        """Wait for an answer. Return whether to continue."""
         try:
             async with asyncio.timeout(ANSWER):
                 await self._next_answer()

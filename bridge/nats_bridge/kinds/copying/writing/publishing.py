@@ -1,13 +1,13 @@
-"""Decides what a publisher of copies does next. No I/O, no clock: `publisher` performs it.
+"""Decides the next action of a publisher of copies. It has no I/O and no clock; `publisher` performs the actions.
 
-The problem: operations have to be written as fast as the target takes them, in order, and each stored exactly once.
-Most go through; now and then a target is full, refuses a message permanently, or another client writes between them.
+The problem: operations have to be written in order, as fast as the target stores them, and each stored exactly once.
+Usually this works. Sometimes a target is full, refuses a message permanently, or another client writes in between.
 
-The idea: messages are pipelined up to a window. An answer that is not "stored" begins a recovery, which goes through
-what is in flight in order, and does with the first message what its answer says, until all are stored or skipped.
+The idea: messages are pipelined up to a window. An answer other than "stored" begins a recovery. It goes through the
+messages in flight in order, and treats the first one as its answer requires, until all are stored or skipped.
 `PUBLISHING` draws the states.
 
-Example: messages 4, 5 and 6 are in flight; the target has room for one more, and gets room later.
+Example: messages 4, 5 and 6 are in flight. The target has room for one more, and later gets room again.
 
 ```text
 event                            state       what is to be done
@@ -64,12 +64,12 @@ PUBLISHING: StateTable[PublishingState, PublishingEvent] = StateTable(
 """The states of a publisher.
 
 * `pipelined`: a batch is written when it comes, as long as the window has room.
-* `stepping`: one message is in flight at a time. It is the first state of a round, until one message is stored: the
-  next round searches for gaps only behind the oldest copy, or behind what was confirmed. If the first messages were
-  lost and later ones stored, as when a cluster changes its leader, no round would find them. It is the state, too,
-  after a target was full, and near the limit of one that refuses messages when it is full.
+* `stepping`: one message is in flight at a time. A round begins in this state, until one message is stored, because the
+  next round searches for gaps only after the oldest copy, or after the confirmed position. If the first messages were
+  lost and later ones stored, as when a cluster changes its leader, no round would find them. It is also the state after
+  a target was full, and near the limit of a target that refuses messages when it is full.
 * `recovering`: the answers to everything in flight are awaited, and the first that was not stored is dealt with.
-* `full`: the same, and the target takes nothing at the moment. It gets the first message again and again.
+* `full`: like `stepping`, but the target stores nothing at the moment. It is sent the first message again and again.
 * `over`: the round sends nothing more (`round_life`).
 """
 
@@ -79,12 +79,12 @@ _STEPS = 1000  # messages that are sent one by one after the target was full, be
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The terms on which an entry's copies are published.
+    """The constraints on an entry's copies.
 
     Attributes:
-        exclusive: whether the connection has no echo and nothing else of ours writes to the target by it.
-        keeps_sequence: whether a copy that is stored under another sequence than its source's ends the rule.
-        one_by_one: how many messages are to be stored at first, each confirmed before the next one is sent.
+        exclusive: whether this connection, without echo, is the only one of the rule that writes to the target.
+        keeps_sequence: whether a copy stored under another sequence than its source's ends the rule.
+        one_by_one: the number of messages to store first, each confirmed before the next one is sent.
     """
 
     exclusive: bool = False
@@ -94,7 +94,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Transmit:
-    """Write these bytes, if the connection is there: they request answers again, and the ids keep them harmless."""
+    """Write these bytes if connected: they request answers again, and their ids keep them harmless."""
 
     data: bytes
 
@@ -106,7 +106,7 @@ class Recover:
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Interrupt the round: it is unknown what is stored."""
+    """Interrupt the round, because the state of the target is unknown."""
 
     reason: str
 
@@ -120,7 +120,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """More is known to be stored; the oldest of it was sent at this moment of the loop's time."""
+    """More messages are confirmed. The oldest was sent at this time of the loop."""
 
     sent: float
 
@@ -130,12 +130,12 @@ Action: TypeAlias = Transmit | Recover | Interrupt | Fail | Advanced
 
 @dataclass(frozen=True, slots=True)
 class AwaitAnswers:
-    """Wait until another answer has come; interrupt the round if none comes in time."""
+    """Wait for another answer. Interrupt the round if none comes in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """Let the rule's policy decide about a message that the target refuses permanently; then `Recovery.skip`."""
+    """Let the rule's policy decide about a permanently refused message; then call `Recovery.skip`."""
 
     operation: Operation
     pub_ack: PubAck
@@ -143,10 +143,10 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Wait so many seconds, then write what `Recovery.again` returns for the operation.
+    """Wait for this many seconds, then write the result of `Recovery.again` for the operation.
 
     Attributes:
-        pub_ack: why the target does not take it.
+        pub_ack: the reason why the target does not store it.
         begins_waiting: whether the target took messages until now.
     """
 
@@ -164,14 +164,14 @@ class Publishing:
 
     Args:
         target: the stream that receives.
-        inbox: what reply subjects begin with, the last dot included.
-        counters: where to count.
-        terms: what copies must keep to.
+        inbox: the prefix of reply subjects, including the last dot.
+        counters: the counters to update.
+        terms: the constraints on the copies.
         window: how much may be in flight.
 
     Attributes:
         state: the state.
-        unconfirmed: what is in flight.
+        unconfirmed: the messages in flight.
         window: the same.
         counters: the same.
     """
@@ -186,8 +186,8 @@ class Publishing:
         self._steps = terms.one_by_one  # messages that are still to be stored one by one, once nothing is wrong
         self._is_bounded = target.full_is_refused
         self._room = target.room if target.full_is_refused else (math.inf, math.inf)
-        self._answers = 0  # how many have come
-        self._answers_before = -1  # when it was last checked whether they come; -1 if nothing was in flight then
+        self._answers = 0  # the number of answers so far
+        self._answers_before = -1  # the number of answers at the last check; -1 if nothing was in flight
 
     @property
     def has_work(self) -> bool:
@@ -210,30 +210,30 @@ class Publishing:
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def takes(self, messages: list[Operation] | Bundle) -> bool:
-        """Whether messages may be written now, all of them."""
+        """Return whether messages may be written now, all of them."""
         return self.state == "pipelined" and (not self._is_bounded or self._fits(messages))
 
     def write(self, messages: list[Operation] | Bundle, now: float) -> bytes:
         """Return what to write for messages, which are in flight from now on."""
         self.window.sent(now, first=not self.has_work)
         if self._is_bounded:
-            # A little more than the bytes is stored; twice as many are reckoned with.
+            # Slightly more than these bytes is stored, so count them twice.
             self._room = (self._room[0] - len(messages), self._room[1] - 2 * size_of(messages))
         return self.unconfirmed.add(messages, now)
 
     def is_full_with(self, following: int) -> bool:
-        """Whether the window has no room for so many messages more."""
+        """Return whether the window has no room for this many more messages."""
         messages, window = self.unconfirmed.messages, self.window
         return messages.count + following > window.messages or messages.size >= window.size
 
     @property
     def has_room(self) -> bool:
-        """Whether so much of the window is free that sending continues."""
+        """Whether enough of the window is free to continue sending."""
         messages, window = self.unconfirmed.messages, self.window
         return messages.count <= window.messages * 7 // 8 and messages.size <= window.size * 7 // 8
 
     def portion(self, pending: deque[Operation]) -> list[Operation]:
-        """Take from what waits the messages that may be written next: all of them, or one."""
+        """Take the waiting messages that may be written next: all of them, or one."""
         if self.takes(everything := list(pending)):
             pending.clear()
             return everything
@@ -243,7 +243,7 @@ class Publishing:
         return [pending.popleft()]
 
     def stepped(self) -> bool:
-        """Note that one message was settled; return whether to find out how much room the target has."""
+        """Note that one message was settled. Return whether the caller must determine the target's free room."""
         if self.state != "stepping":
             return False
         self._steps -= self.unconfirmed.messages.has_stored
@@ -252,11 +252,11 @@ class Publishing:
         return self._is_bounded and not self._steps
 
     def found_room(self, room: tuple[float, float]) -> None:
-        """Note how many messages and bytes the target takes; for one that refuses messages when it is full."""
+        """Note the room of the target in messages and bytes; only for targets that refuse messages when full."""
         self._room = room
 
     def recovered(self) -> bool:
-        """Note that nothing is in flight after a recovery; return whether the target was full."""
+        """Note that nothing is in flight after a recovery. Return whether the target was full."""
         was_full = self.state == "full"
         if was_full:
             self._steps = max(self._steps, _STEPS)
@@ -269,7 +269,7 @@ class Publishing:
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def answered(self, answers: list[Delivered], now: float) -> Sequence[Action]:
-        """Take the target's answers, those of one read; return what to do, in order."""
+        """Process the target's answers of one read. Return the actions in order."""
         self._answers += len(answers)
         unconfirmed = self.unconfirmed
         messages, sent = unconfirmed.messages, unconfirmed.sent_first
@@ -306,14 +306,14 @@ class Publishing:
         return (Transmit(data),) if data else ()
 
     def answers_are_overdue(self) -> bool:
-        """Whether no answer has come since the last check, although one was due."""
+        """Return whether no answer has come since the last check, although one was due."""
         overdue = self.has_work and self._answers == self._answers_before and not self.recovers
         self._answers_before = self._answers if self.has_work else -1
         return overdue
 
 
 class Recovery:
-    """Resolves what is in flight, in order: sends it again, or lets the rule's policy reject it.
+    """Resolves messages in flight in order: sends them again, or lets the rule's policy reject them.
 
     Steps are done one after the other, until there is none.
 
@@ -324,12 +324,13 @@ class Recovery:
     def __init__(self, publishing: Publishing) -> None:
         self._publishing = publishing
         self._unconfirmed = publishing.unconfirmed
-        self._pause = _FIRST_PAUSE  # before the next try; none as long as the target takes what is sent again
+        # before the next try; zero as long as the target stores the messages that are sent again
+        self._pause = _FIRST_PAUSE
         self._sent_again = b""  # the name of the message that was sent again last
         self._counted = b""  # the name of the message that was counted as out of order last
 
     def next_step(self, now: float) -> RecoveryStep | None:
-        """Return the next step; None if nothing is in flight any more."""
+        """Return the next step; None if nothing is in flight any longer."""
         unconfirmed = self._unconfirmed
         while unconfirmed.messages.count:
             if not unconfirmed.all_answered:

@@ -1,13 +1,12 @@
 """Tracks operations in flight to a stream, and matches the stream's answers.
 
-No input or output: operations go in and bytes to write come out, answers go in and what to do about them comes out.
-`in_flight` accounts for the messages. `pub_ack_requests` has the three ways to request PubAcks; here one is chosen, and
-changed: it begins as the cheapest one that the target allows, becomes `EachMessage` when answers do not fit, and stays
-that until nothing is in flight.
+It has no I/O: operations go in and bytes to write come out; answers go in and decisions come out. `in_flight` accounts
+for the messages. `pub_ack_requests` has the three ways to request PubAcks. This module begins with the cheapest way
+that the target allows, changes to `EachMessage` when answers do not fit, and keeps that until nothing is in flight.
 
-Its caller, `publishing`, writes what `add` returns, passes each read of answers to `take`, and the rest of it to
-`sort_out`. If that says that it is unclear what is stored, it writes what `request_again` returns. If it says that
-something was not stored, the recovery decides about `first_unstored`, again and again.
+Its caller, `publishing`, writes the result of `add`, passes each read of answers to `take`, and the rest of it to
+`sort_out`. If `sort_out` reports that the state is unclear, it writes the result of `request_again`. If something was
+not stored, the recovery repeatedly decides about `first_unstored`.
 
 ```text
 exclusive, target counts copies   LastOfGroup ──request_again──▶ EachMessage ─┐
@@ -35,11 +34,11 @@ from nats_bridge.kinds.copying.writing.pub_ack_requests import (
     StoredAnswer,
 )
 
-_LONGEST_REMEMBERED = 30.0  # seconds for which messages may be sent again
+_LONGEST_REMEMBERED = 30.0  # seconds in which messages may be sent again
 
 
 class LostTrackError(Exception):
-    """It is unknown what was stored; `str` says why."""
+    """It is unknown which messages were stored; `str` has the reason."""
 
 
 class Unconfirmed:
@@ -47,13 +46,13 @@ class Unconfirmed:
 
     Args:
         target: the stream.
-        inbox: what reply subjects begin with, the last dot included.
-        counters: where to count.
-        exclusive: whether no other entry writes to the target, and the publications of other clients are received.
+        inbox: the prefix of reply subjects, including the last dot.
+        counters: the counters to update.
+        exclusive: whether no other entry writes to the target, and publications of other clients are received.
         keeps_sequence: whether every message must be stored under the sequence that is its name.
 
     Attributes:
-        messages: the messages in flight, and up to where everything is stored.
+        messages: the messages in flight, and the position up to which everything is stored.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class Unconfirmed:
         self._stored = StoredAnswer()
         # Sent again later than this, a message could be stored twice: the target forgets ids.
         self._remembered = min(target.window_ns / 4e9, _LONGEST_REMEMBERED)
-        # Where what is unclear cannot be sent again in time, each message requests its own PubAck.
+        # If unclear messages cannot be sent again in time, each message requests its own PubAck.
         in_time = self._remembered >= ANSWER
         self._shares = in_time and not keeps_sequence
         self._requests: PubAckRequests = (
@@ -76,28 +75,28 @@ class Unconfirmed:
         )
 
     def _usual(self) -> PubAckRequests:
-        """The way for a target that others may write to."""
+        """Return the way for a target that others may write to."""
         if self._shares:
             return SharedReply(self.messages, self._inbox, self._stored)
         return EachMessage(self.messages, self._inbox, self._stored, keeps_sequence=self._keeps)
 
     @property
     def relies_on_exclusivity(self) -> bool:
-        """Whether what is stored is known only as long as no other client writes to the stream."""
+        """Whether confirmations are valid only as long as no other client writes to the stream."""
         return isinstance(self._requests, LastOfGroup)
 
     @property
     def sent_first(self) -> float:
-        """When the first message in flight was sent; 0 if nothing is in flight."""
+        """The time when the first message in flight was sent; 0 if none is."""
         groups = self.messages.groups
         return groups[0].sent if groups else 0.0
 
     @property
     def answers_for_first(self) -> int:
-        """How many messages of the first group have answers, if all of them have one reply subject."""
+        """The number of messages of the first group that have answers, if all of them share one reply subject."""
         return self._requests.answers_for_first if isinstance(self._requests, SharedReply) else 0
 
-    # -- what is sent ------------------------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------------------------
 
     def add(self, messages: list[Operation] | Bundle, now: float) -> bytes:
         """Return what to write for messages that follow those in flight.
@@ -139,15 +138,18 @@ class Unconfirmed:
         return self._requests.write(operations, now)
 
     def forget_names(self) -> None:
-        """Begin with new names, which may be those of earlier messages; nothing may be in flight."""
+        """Start with new names, which may repeat earlier ones. Nothing may be in flight."""
         if isinstance(self._requests, LastOfGroup):
             self._requests.forget_recent()
         self.messages.forget_names()
 
-    # -- what is answered --------------------------------------------------------------------------------------------
+    # -- answers -----------------------------------------------------------------------------------------------------
 
     def take(self, answers: list[Delivered], now: float) -> int:
-        """Confirm what answers say is stored, as long as they come as they should; how many were read."""
+        """Confirm messages that answers show as stored, as long as they have the expected form.
+
+        Return how many were read.
+        """
         return self._requests.take(answers, now)
 
     def sort_out(self, answers: list[Delivered], now: float) -> tuple[bool, bool]:
@@ -157,7 +159,7 @@ class Unconfirmed:
             Whether messages must be sent again, and whether the target did not store something.
 
         Raises:
-            LostTrackError: the answers do not show what is stored.
+            LostTrackError: the answers do not show which messages are stored.
             RuleRefusedError: another stream answers, or sequences cannot be kept.
         """
         start = len(self._inbox)
@@ -187,7 +189,7 @@ class Unconfirmed:
                 f" sequences can be kept no longer: {self._reason_against_sequence(pub_ack)}"
             )
         if pub_ack.kind == "later" and not pub_ack.stream:
-            # No responders: the stream has no leader, or it was deleted, and may come back as another one.
+            # No responders: the stream has no leader, or it was deleted and may be recreated as another stream.
             raise LostTrackError(pub_ack.description)
         if pub_ack.kind == "stored" and pub_ack.sequence <= self.messages.last:
             raise LostTrackError("the target is a new stream, or lost the end of its store")
@@ -200,7 +202,8 @@ class Unconfirmed:
             return f"it refused message {name.decode()}: {refused.description} ({refused.err_code})"
         return "another client writes to that stream, or a change of leaders left messages out"
 
-    # -- what recovery does, while each message requests its own PubAck ------------------------------------------------
+    # -- recovery, while each message requests its own PubAck
+    # -----------------------------------------------------------
 
     @property
     def _each(self) -> EachMessage:
@@ -213,19 +216,22 @@ class Unconfirmed:
         return self._each.all_answered
 
     def settle(self, now: float) -> None:
-        """Confirm what has PubAcks, up to the first message that is unknown or not stored."""
+        """Confirm messages that have PubAcks, up to the first one that is unknown or not stored."""
         self._requests.settle(now)
 
     def first_unstored(self) -> tuple[Operation, PubAck]:
-        """The first operation in flight, and its PubAck, which is forgotten: it is to be skipped or sent again."""
+        """Return the first operation in flight, and its PubAck, which is forgotten.
+
+        It is to be skipped or sent again.
+        """
         operation = operations_of(self.messages.groups[0].messages)[0]
         return operation, self._each.pub_acks.pop(operation[0])
 
     @property
     def stores_later_ones(self) -> bool:
-        """Whether a message behind the first one in flight is stored already."""
+        """Whether a message after the first one in flight is already stored."""
         return any(pub_ack.kind == "stored" for pub_ack in self._each.pub_acks.values())
 
     def with_reply(self, operation: Operation) -> bytes:
-        """The operation of a message with its own reply subject."""
+        """Return the operation of a message with its own reply subject."""
         return self._requests.with_reply(operation)

@@ -1,20 +1,20 @@
-"""Sizes what may be in flight to a target by its distance.
+"""Limits the messages in flight to a target, depending on its distance.
 
-Theory of operation. A fixed window of messages carries, each round trip, no more than itself: 8,192 are plenty next
-door, and no more than 41,000 messages/s at 200 ms. So the window is a fixed part, as before, and in addition what the
-way itself holds, twice: the highest rate at which the target has confirmed lately, times the round trip (BBR's
-bandwidth-delay product and gain). Once would be enough if messages and confirmations came evenly; they come in bursts,
-and a sender whose window is full in between waits. While the window is what limits, each round trip confirms more than
-the one before, and the window nearly doubles until the target or the sender is what limits; while less is sent, the
-rate falls and the window with it.
+Theory of operation. In each round trip, a fixed window transports at most its own size. 8,192 messages are plenty for a
+target nearby, but limit the rate to 41,000 messages/s at 200 ms. So the window has a fixed part and, in addition, twice
+the number of messages that fit on the way: the highest rate at which the target has confirmed lately, times the round
+trip (BBR's bandwidth-delay product and gain). Once would be enough if messages and confirmations came evenly. But they
+come in bursts, and a sender with a full window has to wait. As long as the window is the limit, each round trip
+confirms more than the previous one, and the window nearly doubles, until the target or the sender is the limit. When
+less is sent, the rate falls, and the window with it.
 
-The round trip is that of an empty pipeline: in a full one, messages wait for the target too, and a window that grew by
-that would make them wait longer. Any shorter one that is measured counts as well; only another one of an empty pipeline
-makes it longer.
+The round trip is measured with an empty pipeline. In a full one, messages also wait for the target, and a window that
+grew with that time would make them wait longer. A shorter measurement always counts; only another one with an empty
+pipeline can make it longer.
 
-Bounds, for each rule: `LEAST` and `LEAST_SIZE` per source, and what `MOST` and `MOST_SIZE` are more than these, which
-its sources share. What a start reads to find copies that were lost while later ones were stored follows from the
-same bounds (`CHECKED_COPIES`), as a start cannot know how wide the window was.
+Bounds for each rule: `LEAST` and `LEAST_SIZE` for each source, plus the difference to `MOST` and `MOST_SIZE`, which its
+sources share. The number of copies that a start reads, to find lost ones among later ones, follows from these bounds
+(`CHECKED_COPIES`), because a start cannot know how large the window was.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ from typing import Self
 from nats_transforms.dialect import server_dialect
 
 LEAST, LEAST_SIZE = 8192, 16 << 20
-"""Messages, and bytes, that may be in flight whatever the distance.
+"""Messages and bytes that may always be in flight, at any distance.
 
-Servers of 2.11 refuse what comes while more than 10,000 messages wait for a stream, so there it stays at that.
+Servers of 2.11 refuse messages while more than 10,000 wait for a stream, so the limit stays there.
 """
 
 MOST, MOST_SIZE = 65_536, 64 << 20
 """Messages, and bytes, that may be in flight however far the target is.
 
-Servers of 2.12 and newer refuse what comes while more than 100,000 messages or 128 MiB wait for a stream. A message
-in flight takes about 150 bytes of memory more than its own.
+Servers from 2.12 on refuse messages while more than 100,000 messages or 128 MiB wait for a stream. A message in flight
+takes about 150 bytes of memory in addition to its own.
 """
 
 CHECKED_COPIES = 2 * MOST
 """The newest copies among which every gap shows.
 
-A copy can be lost while those behind it in the window are stored: these are at most `MOST`. A round that makes up for
-that sends what is missing, and more behind it, and may be interrupted in the same way: as many again.
+A copy can be lost while later ones in the window are stored, at most `MOST`. A round that repairs this sends the
+missing copies and new ones, and may be interrupted in the same way, which adds as many again.
 """
 
 GAIN = 2
-"""How often what the way holds fits into the window, in addition to its fixed part."""
+"""Multiple of the messages on the way that the window has, in addition to its fixed part."""
 
-_SHORTEST_ROUND = 0.05  # seconds; in less, confirmations that come together would look like a high rate
+_SHORTEST_ROUND = 0.05  # seconds; in a shorter time, confirmations that come together would look like a high rate
 _ROUNDS = 8  # whose highest rate counts
 _AGED = 10.0  # seconds until a round trip of an empty pipeline may take the place of a shorter one
 
 
 class Window:
-    """The limits of one pipeline. No input or output: its user reports what is sent and confirmed.
+    """The limits of one pipeline, without I/O. The user reports sent and confirmed messages.
 
     Args:
         most: messages in flight at most.
         most_size: bytes in flight at most.
-        least: messages that may be in flight whatever the distance; `most` if that is less.
+        least: the messages that may always be in flight; `most` if that is smaller.
 
     Attributes:
-        messages: how many may be in flight now.
-        size: how many bytes of them.
-        widest: the highest number of messages that were allowed so far.
-        round_trip: seconds to the target and back, with what it takes to store a message; 0 while it is unknown.
+        messages: the present limit of messages in flight.
+        size: the limit of their bytes.
+        widest: the maximum number of messages that were allowed so far.
+        round_trip: seconds to the target and back, including the time to store a message; 0 while unknown.
     """
 
     def __init__(self, most: int = LEAST, most_size: int = LEAST_SIZE, *, least: int = LEAST) -> None:
@@ -76,15 +76,16 @@ class Window:
         self._measured = 0.0  # when the round trip was
         self._first: float | None = None  # when an empty pipeline was sent something whose confirmation is to come
         self._done = self._done_size = 0
-        self._began: tuple[float, int, int] | None = None  # the present round: when, and what was done by then
+        # the present round trip: its start, and the counts at that time
+        self._began: tuple[float, int, int] | None = None
         self._rates: deque[tuple[float, float]] = deque(maxlen=_ROUNDS)  # messages and bytes per second
 
     @classmethod
     def shared(cls, sources: int, server_version: str) -> Self:
-        """The window of one of a rule's sources.
+        """Return the window of one of a rule's sources.
 
         Args:
-            sources: how many the rule has.
+            sources: the number of the rule's sources.
             server_version: of the target's server.
         """
         if server_dialect(server_version).stream_queue_is_short:
@@ -107,7 +108,7 @@ class Window:
         """Note that the oldest operation in flight is stored.
 
         Args:
-            messages: how many.
+            messages: the number of confirmed messages.
             size: their bytes.
             sent: when the first of them was sent.
             now: in the same seconds.
