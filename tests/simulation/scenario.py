@@ -11,6 +11,7 @@ import json
 import os
 import pickle
 import random
+import re
 import traceback
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from tests.chaos.plan import RuleUnderTest, chosen, configuration, streams_of
 from tests.chaos.story import Story
 from tests.chaos.workload import row_of
 from tests.simulation.determinism import determined, running
-from tests.simulation.faults import PlannedFault, schedule
+from tests.simulation.faults import PlannedFault, Replay, schedule
 from tests.simulation.network import Network, Reachable
 from tests.simulation.server import SimulatedServer
 from tests.simulation.sidecar_loop import SidecarLoop
@@ -52,7 +53,7 @@ class Found:
     """What one seed has shown.
 
     Attributes:
-        seed: the seed.
+        replay: what makes it happen again.
         violations: broken promises, in words; none if all is well.
         faults: what went wrong in it.
         seconds: how long it lasted, in virtual time.
@@ -61,13 +62,19 @@ class Found:
         lines: the end of its event log.
     """
 
-    seed: int
+    replay: Replay
     violations: tuple[str, ...]
     faults: tuple[PlannedFault, ...]
     seconds: float
     messages: int
     digest: str
     lines: tuple[str, ...] = field(repr=False, default=())
+
+    @property
+    def promises(self) -> tuple[str, ...]:
+        """What is broken, without times and numbers, which differ from run to run."""
+        heads = (re.sub(r" at \S+.*|\d", "", ":".join(each.split(":", 2)[:2])) for each in self.violations)
+        return tuple(dict.fromkeys(heads))
 
 
 class SidecarProcess:
@@ -189,20 +196,20 @@ class Scenario:
     """One seed's world.
 
     Args:
-        seed: the seed.
-        minutes: how long faults happen, in virtual time.
-        faults: those to carry out instead of the seed's own.
+        replay: what happens.
     """
 
-    def __init__(self, seed: int, minutes: float = 1.0, faults: Sequence[PlannedFault] | None = None) -> None:
-        self.seed = seed
-        self.world = World(seed)
+    def __init__(self, replay: Replay) -> None:
+        seed = replay.seed
+        self.replay = replay
+        self.world = World(seed if not replay.turn else f"{seed}/{replay.turn}")
         # Faults and circumstances have chances of their own: with fewer faults, the rest of a seed stays similar.
         chance = random.Random(f"{seed}/circumstances")
         self.version = chance.choice(_VERSIONS)
         self.rules = chosen(chance.choice(_RULES), self.version)
-        self.until = 60.0 * minutes
-        self.faults = schedule(random.Random(f"{seed}/faults"), self.until) if faults is None else list(faults)
+        self.until = 60.0 * replay.minutes
+        faults = schedule(random.Random(f"{seed}/faults"), self.until)
+        self.faults = [each for each in faults if replay.kept is None or each.number in replay.kept]
         self.rate = chance.choice([0.1, 0.3, 1.0])  # batches a second
         self.largest_batch = chance.choice([1, 3, 12])
         self.network = Network(self.world)
@@ -261,7 +268,7 @@ class Scenario:
         with determined(self.world, self._logged):
             self._carry_out()
         return Found(
-            self.seed,
+            self.replay,
             tuple(self.violations),
             tuple(self.faults),
             self.world.now,
@@ -272,7 +279,9 @@ class Scenario:
 
     def _carry_out(self) -> None:
         world = self.world
-        self.record("run", seed=self.seed, replicas=len(self.sidecars), began=BEGAN_NS / 1e9, version=self.version)
+        self.record(
+            "run", seed=self.replay.seed, replicas=len(self.sidecars), began=BEGAN_NS / 1e9, version=self.version
+        )
         for server in (self.server, self.witness):
             server.start()
         for name, config in streams_of(self.version).items():
@@ -577,21 +586,15 @@ class Scenario:
                 self.violations.append(f"{judgement.rule}: {finding.what}{at}: {finding.detail}")
 
 
-def run_seed(seed: int, minutes: float = 1.0, faults: Sequence[PlannedFault] | None = None) -> Found:
-    """Carry out one seed, in a process of its own: nothing of a seed reaches the next one, and killed tasks never end.
-
-    Args:
-        seed: the seed.
-        minutes: how long faults happen, in virtual time.
-        faults: those to carry out instead of the seed's own.
-    """
+def run_seed(replay: Replay) -> Found:
+    """Carry out one run, in a process of its own: nothing of it reaches the next one, and killed tasks never end."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         try:
-            found: object = Scenario(seed, minutes, faults).run()
-        except BaseException:
-            found = Found(seed, (traceback.format_exc(),), tuple(faults or ()), 0.0, 0, "")
+            found: object = Scenario(replay).run()
+        except BaseException as error:
+            found = Found(replay, (f"the simulation ended by {error!r}: {traceback.format_exc()}",), (), 0.0, 0, "")
         with os.fdopen(writing, "wb") as pipe:
             pickle.dump(found, pipe)
         os._exit(0)

@@ -40,7 +40,7 @@ class World:
         lines: the newest lines of the event log.
     """
 
-    def __init__(self, seed: int, *, remembered: int = _REMEMBERED) -> None:
+    def __init__(self, seed: int | str, *, remembered: int = _REMEMBERED) -> None:
         self.chance = random.Random(seed)
         self.now = 0.0
         self.steps = 0
