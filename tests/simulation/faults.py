@@ -80,6 +80,7 @@ WEIGHTS = {
     "PubAcks lost": (2, 3.0),
     "PubAcks late": (2, 6.0),
     "consumer deleted": (2, 0.0),
+    "target full": (1, 4.0),
     "messages deleted": (2, 0.0),
     "source purged": (1, 0.0),
 }

@@ -506,6 +506,20 @@ class Scenario:
             consumer = consumers[int(fault.draw * 997) % len(consumers)]
             self.server.request(f"CONSUMER.DELETE.{consumer.stream.name}.{consumer.name}")
 
+    def _target_full(self, fault: PlannedFault) -> Callable[[], None]:
+        """Soon a target takes nothing: it has a limit, and refuses new messages."""
+        targets = [rule.target for rule in self.rules if rule.target]
+        stream = self.server.streams[targets[int(fault.draw * 997) % len(targets)]] if targets else None
+        if stream is None:
+            return lambda: None
+        before, most = dict(stream.model.config), len(stream.model.messages) + 1 + int(fault.draw * 8)
+        stream.model.config = {**before, "max_msgs": most, "discard": "new"}
+
+        def heal() -> None:
+            stream.model.config = before
+
+        return heal
+
     def _source(self, fault: PlannedFault) -> str:
         places = sorted(self._produced)
         return places[int(fault.draw * 997) % len(places)]
