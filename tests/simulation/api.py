@@ -228,7 +228,7 @@ class SimulatedApi:
         for member in _KEPT_BY_UPDATES:
             if existing.config.get(member) != config.get(member):
                 raise ApiRefusal(500, 10012, f"{member.replace('_', ' ')} can not be updated")
-        existing.config = config
+        existing.configure(config)
         existing.is_bound = False
         existing.begin()
         return existing.info(now_ns)

@@ -49,7 +49,7 @@ class PushConsumer:
     """
 
     def __init__(self, server: SimulatedServer, stream: KeptStream, config: dict[str, Any]) -> None:
-        self.config = config
+        self.configure(config)
         self.stream = stream
         self.created_ns = server.world.stamp()
         self.is_bound = False
@@ -75,13 +75,11 @@ class PushConsumer:
     def is_durable(self) -> bool:
         return bool(self.config.get("durable_name"))
 
-    @property
-    def inbox(self) -> bytes:
-        return str(self.config.get("deliver_subject", "")).encode()
-
-    @property
-    def filters(self) -> tuple[str, ...]:
-        return tuple(filter(None, self.config.get("filter_subjects") or (self.config.get("filter_subject"),)))
+    def configure(self, config: dict[str, Any]) -> None:
+        """Set or change its configuration."""
+        self.config = config
+        self.inbox = str(config.get("deliver_subject", "")).encode()
+        self.filters = tuple(filter(None, config.get("filter_subjects") or (config.get("filter_subject"),)))
 
     def _begin(self) -> None:
         config, stream = self.config, self.stream

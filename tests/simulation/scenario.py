@@ -7,6 +7,7 @@ is with real servers.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import pickle
@@ -21,9 +22,6 @@ from typing import Any
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.errors import BridgeError
-from nats_bridge.kinds.copying import run as _copying  # noqa: F401 - else each seed's process would load it
-from nats_bridge.kinds.republish import run as _republish  # noqa: F401
-from nats_bridge.rules.leadership import leases as _leases  # noqa: F401
 from nats_bridge.settings import Settings
 from nats_conformance.catalogue.case import Message
 from tests.chaos.checker import judge
@@ -38,6 +36,15 @@ from tests.simulation.network import Network, Reachable
 from tests.simulation.server import SimulatedServer
 from tests.simulation.sidecar_loop import SidecarLoop
 from tests.simulation.world import BEGAN_NS, World
+
+for _name in (
+    *(f"nats.js.{name}" for name in ("api", "client", "errors", "kv", "manager", "object_store")),
+    *(f"nats_bridge.kinds.{name}" for name in ("advisories.model", "ingress.model", "watching.model")),
+    *(f"nats_bridge.kinds.{kind}.{name}" for kind in ("copying", "republish") for name in ("kind", "run")),
+    "nats_bridge.rules.leadership.leases",
+    "_strptime",
+):
+    importlib.import_module(_name)  # what each seed's process would load otherwise
 
 _STILL = 120.0  # seconds without progress, after the last fault, that count as stuck
 _REST = 5.0  # seconds without a change that count as come to rest
@@ -308,7 +315,9 @@ class Scenario:
         for process in self.sidecars:
             process.stays_away = True
             process.stop()
-        world.run(world.now + 60, unless=lambda: all(each.sidecar is None for each in self.sidecars))
+        deadline = world.now + 60
+        while world.now < deadline and any(each.sidecar is not None for each in self.sidecars):
+            world.run(world.now + 0.1)
         if any(process.sidecar is not None for process in self.sidecars):
             self.violations.append("stuck: the sidecar does not stop")
         for process in self.sidecars:
@@ -602,11 +611,12 @@ class Scenario:
 
 def run_seed(replay: Replay) -> Found:
     """Carry out one run, in a process of its own: nothing of it reaches the next one, and killed tasks never end."""
+    scenario = Scenario(replay)  # here, for its settings are kept
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         try:
-            found: object = Scenario(replay).run()
+            found: object = scenario.run()
         except BaseException as error:
             found = Found(replay, (f"the simulation ended by {error!r}: {traceback.format_exc()}",), (), 0.0, 0, "")
         with os.fdopen(writing, "wb") as pipe:
