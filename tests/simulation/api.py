@@ -11,7 +11,7 @@ from nats_transforms.errors import StreamConfigError
 from nats_transforms.stream_config import validate
 from nats_transforms.timestamp import rfc3339_nano
 from tests.simulation.consumers import PushConsumer
-from tests.simulation.streams import KeptStream, matches_text
+from tests.simulation.streams import KeptStream, selector
 
 if TYPE_CHECKING:
     from tests.simulation.server import SimulatedServer
@@ -104,7 +104,7 @@ class SimulatedApi:
             for name, stream in sorted(self._server.streams.items())
             if not wanted
             or any(
-                matches_text(str(each).encode(), wanted) or matches_text(wanted.encode(), each)
+                selector(wanted)(str(each).encode()) or selector(each)(wanted.encode())
                 for each in stream.model.config.get("subjects") or ()
             )
         ]
@@ -168,12 +168,12 @@ class SimulatedApi:
         stream = self._stream(names[0])
         messages, sequence = stream.model.messages, int(body.get("seq") or 0)
         if wanted := body.get("last_by_subj"):
-            found = next(
-                (each for each in reversed(messages.values()) if matches_text(each.message.subject, wanted)), None
-            )
+            selects = selector(wanted)
+            found = next((each for each in reversed(messages.values()) if selects(each.message.subject)), None)
         elif wanted := body.get("next_by_subj"):
+            selects = selector(wanted)
             later = (each for at, each in messages.items() if at >= sequence)
-            found = next((each for each in later if matches_text(each.message.subject, wanted)), None)
+            found = next((each for each in later if selects(each.message.subject)), None)
         else:
             found = messages.get(sequence)
         if found is None:

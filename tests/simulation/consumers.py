@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nats_conformance.observation import Stored
 from nats_transforms.timestamp import nanoseconds_of, rfc3339_nano
-from tests.simulation.streams import KeptStream, matches_text
+from tests.simulation.streams import KeptStream, selector
 
 if TYPE_CHECKING:
     from tests.simulation.server import SimulatedServer
@@ -79,7 +79,8 @@ class PushConsumer:
         """Set or change its configuration."""
         self.config = config
         self.inbox = str(config.get("deliver_subject", "")).encode()
-        self.filters = tuple(filter(None, config.get("filter_subjects") or (config.get("filter_subject"),)))
+        self._selects = selector(*filter(None, config.get("filter_subjects") or (config.get("filter_subject"),)))
+        self._keeps_pending = config.get("ack_policy") in ("all", "explicit")
 
     def _begin(self) -> None:
         config, stream = self.config, self.stream
@@ -109,8 +110,7 @@ class PushConsumer:
         self._note()
 
     def selects(self, stored: Stored) -> bool:
-        filters = self.filters
-        return not filters or any(matches_text(stored.message.subject, each) for each in filters)
+        return self._selects(stored.message.subject)
 
     # -- interest ----------------------------------------------------------------------------------------------------
 
@@ -213,10 +213,6 @@ class PushConsumer:
         self._server.deliver(self.inbox, stored.message.subject, reply, block, payload)
         if self.config.get("flow_control") and not self._control and self._bytes > self._window // 2:
             self._ask_for_control()
-
-    @property
-    def _keeps_pending(self) -> bool:
-        return self.config.get("ack_policy") in ("all", "explicit")
 
     def _ask_for_control(self) -> None:
         number = self._server.world.chance.randrange(10**6)
