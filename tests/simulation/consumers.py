@@ -129,7 +129,11 @@ class PushConsumer:
             self._bytes, self._control, self._window = 0, b"", _WINDOW
             self.signal()
             self.beat()
-        elif not self.is_durable:
+        else:
+            self._expire_later()
+
+    def _expire_later(self) -> None:
+        if not self.is_durable:
             threshold = int(self.config.get("inactive_threshold") or 5 * 10**9) / 1e9
             self._server.world.after(threshold, self._expire)
 
@@ -143,9 +147,8 @@ class PushConsumer:
             self.is_bound = True
             self.signal()
             self.beat()
-        elif not self.is_durable:
-            threshold = int(self.config.get("inactive_threshold") or 5 * 10**9) / 1e9
-            self._server.world.after(threshold, self._expire)
+        else:
+            self._expire_later()
 
     @property
     def is_alive(self) -> bool:
@@ -302,22 +305,10 @@ class PushConsumer:
             self._states.pop()
         _, self.delivered, self.floor = self._states[-1]
         self.next = self.delivered.stream + 1
-        self._pending = (
-            {
-                sequence: self.floor.consumer + number
-                for number, sequence in enumerate(
-                    (
-                        each
-                        for each in self.stream.model.messages
-                        if self.floor.stream < each <= self.delivered.stream
-                        and self.selects(self.stream.model.messages[each])
-                    ),
-                    1,
-                )
-            }
-            if self._keeps_pending
-            else {}
-        )
+        held = (sequence for sequence, each in self.stream.model.messages.items() if self.selects(each))
+        open_ones = (each for each in held if self.floor.stream < each <= self.delivered.stream)
+        numbered = enumerate(open_ones if self._keeps_pending else (), self.floor.consumer + 1)
+        self._pending = {sequence: number for number, sequence in numbered}
         self.is_bound = self._pumping = self._beating = False
         self._bytes, self._control = 0, b""
 

@@ -458,8 +458,7 @@ class Scenario:
     def _server_killed(self, fault: PlannedFault) -> Callable[[], None]:
         return self._end_server(None)
 
-    def _server_restarted(self, fault: PlannedFault) -> Callable[[], None]:
-        return self._end_server(None)
+    _server_restarted = _server_killed
 
     def _end_server(self, lost_since: float | None) -> Callable[[], None]:
         if not self.server.is_up:
@@ -490,19 +489,11 @@ class Scenario:
 
     def _pubacks_lost(self, fault: PlannedFault) -> Callable[[], None]:
         self.server.loses_acks = fault.draw
-
-        def heal() -> None:
-            self.server.loses_acks = 0.0
-
-        return heal
+        return partial(setattr, self.server, "loses_acks", 0.0)
 
     def _pubacks_late(self, fault: PlannedFault) -> Callable[[], None]:
         self.server.acks_late = 8.0 * fault.draw
-
-        def heal() -> None:
-            self.server.acks_late = 0.0
-
-        return heal
+        return partial(setattr, self.server, "acks_late", 0.0)
 
     def _consumer_deleted(self, fault: PlannedFault) -> None:
         consumers = [
@@ -518,16 +509,12 @@ class Scenario:
     def _target_full(self, fault: PlannedFault) -> Callable[[], None]:
         """Soon a target takes nothing: it has a limit, and refuses new messages."""
         targets = [rule.target for rule in self.rules if rule.target]
-        stream = self.server.streams[targets[int(fault.draw * 997) % len(targets)]] if targets else None
-        if stream is None:
+        if not targets:
             return lambda: None
-        before, most = dict(stream.model.config), len(stream.model.messages) + 1 + int(fault.draw * 8)
-        stream.model.config = {**before, "max_msgs": most, "discard": "new"}
-
-        def heal() -> None:
-            stream.model.config = before
-
-        return heal
+        model = self.server.streams[targets[int(fault.draw * 997) % len(targets)]].model
+        before, most = model.config, len(model.messages) + 1 + int(fault.draw * 8)
+        model.config = {**before, "max_msgs": most, "discard": "new"}
+        return partial(setattr, model, "config", before)
 
     def _source(self, fault: PlannedFault) -> str:
         places = sorted(self._produced)

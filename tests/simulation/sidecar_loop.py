@@ -12,6 +12,7 @@ from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -204,11 +205,10 @@ class SidecarLoop(asyncio.AbstractEventLoop):
         """Run it at once; its result arrives later."""
         done = self.create_future()
         try:
-            result = func(*args)
+            settle = partial(done.set_result, func(*args))
         except Exception as error:
-            self.call_later(self._world.moment(0.0005), _fail, done, error)
-        else:
-            self.call_later(self._world.moment(0.0005), _finish, done, result)
+            settle = partial(done.set_exception, error)
+        self.call_later(self._world.moment(0.0005), lambda: done.done() or settle())
         return done
 
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> list[Any]:
@@ -227,13 +227,3 @@ class SidecarLoop(asyncio.AbstractEventLoop):
 
     async def shutdown_asyncgens(self) -> None:
         """As asyncio's; nothing is left to do."""
-
-
-def _finish(future: asyncio.Future[Any], result: Any) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _fail(future: asyncio.Future[Any], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
