@@ -46,10 +46,9 @@ class SimulatedApi:
 
     def __init__(self, server: SimulatedServer) -> None:
         self._server = server
-        handlers = {name: "_" + name.lower().replace(".", "_") for name in _REQUESTS}
-        self._requests: dict[str, Callable[[list[str], Body], Body]] = {
-            name: getattr(self, handler) for name, handler in handlers.items()
-        }
+        handlers: dict[str, Callable[[list[str], Body], Body]]
+        handlers = {name: getattr(self, "_" + name.lower().replace(".", "_")) for name in _REQUESTS}
+        self._requests = handlers
 
     def answer(self, subject: bytes, payload: bytes) -> bytes | None:
         """Carry out a request, and answer; None: nothing answers that."""

@@ -32,11 +32,8 @@ _STATES = 256
 class Sequences(NamedTuple):
     """A pair of positions: in the consumer, and in the stream."""
 
-    consumer: int
-    stream: int
-
-    def as_json(self) -> dict[str, int]:
-        return {"consumer_seq": self.consumer, "stream_seq": self.stream}
+    consumer_seq: int
+    stream_seq: int
 
 
 class PushConsumer:
@@ -190,9 +187,9 @@ class PushConsumer:
         return None
 
     def _deliver(self, stored: Stored) -> None:
-        self.delivered = Sequences(self.delivered.consumer + 1, max(stored.sequence, self.delivered.stream))
+        self.delivered = Sequences(self.delivered.consumer_seq + 1, max(stored.sequence, self.delivered.stream_seq))
         if self._keeps_pending:
-            self._pending[stored.sequence] = self.delivered.consumer
+            self._pending[stored.sequence] = self.delivered.consumer_seq
         else:
             self.floor = self.delivered
         self._note()
@@ -207,7 +204,7 @@ class PushConsumer:
             self.stream.name.encode(),
             self.name.encode(),
             stored.sequence,
-            self.delivered.consumer,
+            self.delivered.consumer_seq,
             stored.time_ns,
             waiting,
         )
@@ -254,8 +251,8 @@ class PushConsumer:
         if self._server.world.now >= self._sent_at + every - 1e-9:
             block = b"%bNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n" % (
                 _HEARTBEAT,
-                self.delivered.consumer,
-                self.delivered.stream,
+                self.delivered.consumer_seq,
+                self.delivered.stream_seq,
             )
             if self._control:
                 block += b"Nats-Consumer-Stalled: %b\r\n" % self._control
@@ -280,9 +277,9 @@ class PushConsumer:
     def acknowledged(self, stream_sequence: int, consumer_sequence: int) -> None:
         """An acknowledgement has arrived."""
         policy = self.config.get("ack_policy")
-        if policy == "all" and consumer_sequence <= self.delivered.consumer:
+        if policy == "all" and consumer_sequence <= self.delivered.consumer_seq:
             self._pending = {at: number for at, number in self._pending.items() if number > consumer_sequence}
-            if consumer_sequence > self.floor.consumer:
+            if consumer_sequence > self.floor.consumer_seq:
                 self.floor = Sequences(consumer_sequence, stream_sequence)
         elif policy == "explicit":
             self._pending.pop(stream_sequence, None)
@@ -304,10 +301,10 @@ class PushConsumer:
         while since_ns is not None and len(self._states) > 1 and self._states[-1][0] > since_ns:
             self._states.pop()
         _, self.delivered, self.floor = self._states[-1]
-        self.next = self.delivered.stream + 1
+        self.next = self.delivered.stream_seq + 1
         held = (sequence for sequence, each in self.stream.model.messages.items() if self.selects(each))
-        open_ones = (each for each in held if self.floor.stream < each <= self.delivered.stream)
-        numbered = enumerate(open_ones if self._keeps_pending else (), self.floor.consumer + 1)
+        open_ones = (each for each in held if self.floor.stream_seq < each <= self.delivered.stream_seq)
+        numbered = enumerate(open_ones if self._keeps_pending else (), self.floor.consumer_seq + 1)
         self._pending = {sequence: number for number, sequence in numbered}
         self.is_bound = self._pumping = self._beating = False
         self._bytes, self._control = 0, b""
@@ -319,8 +316,8 @@ class PushConsumer:
             "name": self.name,
             "created": rfc3339_nano(self.created_ns).decode(),
             "config": self.config,
-            "delivered": self.delivered.as_json(),
-            "ack_floor": self.floor.as_json(),
+            "delivered": self.delivered._asdict(),
+            "ack_floor": self.floor._asdict(),
             "num_ack_pending": len(self._pending),
             "num_redelivered": 0,
             "num_waiting": 0,

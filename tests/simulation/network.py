@@ -378,9 +378,6 @@ class SimulatedTransport(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._sock if name == "socket" else default
 
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        return self._protocol
-
 
 class Network:
     """Who listens where, and all connections."""

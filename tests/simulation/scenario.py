@@ -274,15 +274,9 @@ class Scenario:
         """Carry it out, and judge it."""
         with determined(self.world, self._logged):
             self._carry_out()
-        return Found(
-            self.replay,
-            tuple(self.violations),
-            tuple(self.faults),
-            self.world.now,
-            self._stored,
-            self.world.digest,
-            tuple(self.world.lines),
-        )
+        world = self.world
+        seen = tuple(self.violations), tuple(self.faults), world.now, self._stored, world.digest, tuple(world.lines)
+        return Found(self.replay, *seen)
 
     def _carry_out(self) -> None:
         world = self.world
