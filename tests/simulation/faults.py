@@ -59,6 +59,11 @@ class PlannedFault:
     hold: float
     draw: float
 
+    @property
+    def is_odd(self) -> bool:
+        """One of two ways in which it ends."""
+        return int(self.draw * 10_000) % 2 == 1
+
     def __str__(self) -> str:
         return f"{self.number:3}  {self.at:8.3f} s  {self.kind}, {self.hold:.3f} s, {self.draw:.4f}"
 

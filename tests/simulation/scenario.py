@@ -406,20 +406,24 @@ class Scenario:
 
     def _network_cut(self, fault: PlannedFault) -> Callable[[], None]:
         """Connections are reset, and no new one is answered for a while."""
-        name = f"sidecar{self._process(fault).number}"
-        for wire in self.network.between(name, _PLACE):
+        for wire in self.network.between(f"sidecar{self._process(fault).number}", _PLACE):
             wire.reset()
-        return self._hold(name, _PLACE)
+        return self._network_held(fault)
 
-    def _hold(self, name: str, place: Reachable) -> Callable[[], None]:
+    def _network_held(self, fault: PlannedFault, place: Reachable = _PLACE) -> Callable[[], None]:
+        """Nothing arrives for a while; then everything does, or the connections are reset, and it is lost."""
+        name = f"sidecar{self._process(fault).number}"
         self.network.hold(name, place)
-        return partial(self.network.release, name, place)
 
-    def _network_held(self, fault: PlannedFault) -> Callable[[], None]:
-        return self._hold(f"sidecar{self._process(fault).number}", _PLACE)
+        def heal() -> None:
+            for wire in self.network.between(name, place) if fault.is_odd else ():
+                wire.reset()
+            self.network.release(name, place)
+
+        return heal
 
     def _witness_cut(self, fault: PlannedFault) -> Callable[[], None]:
-        return self._hold(f"sidecar{self._process(fault).number}", _WITNESS)
+        return self._network_held(fault, _WITNESS)
 
     def _half_open(self, fault: PlannedFault) -> Callable[[], None]:
         """One direction of a connection holds what it carries."""
@@ -429,7 +433,7 @@ class Scenario:
         wire = wires[int(fault.draw * 997) % len(wires)]
         to_server = fault.draw < 0.5
         wire.hold(to_server=to_server, to_client=not to_server)
-        return wire.release
+        return wire.reset if fault.is_odd else wire.release
 
     def _network_slow(self, fault: PlannedFault) -> Callable[[], None]:
         """Everything in flight stops for moments."""
