@@ -111,5 +111,6 @@ def schedule(
         kind = chance.choices(kinds, weights)[0]
         hold = round(among[kind][1] * chance.random(), 3)
         faults.append(PlannedFault(len(faults) + 1, round(at, 3), kind, hold, chance.random()))
-        at += chance.expovariate(1 / every)
+        # Some come at once, so that one meets the recovery from the other.
+        at += chance.expovariate(1 / every) if chance.random() < 0.6 else 2.0 * chance.random() ** 2
     return faults
