@@ -33,6 +33,10 @@ SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 SEEDS ?= 200
 FIRST ?= 1
 SEED ?=
+KEEP ?=
+TURN ?= 0
+MINUTES ?= 1
+SHRINK ?= 100
 
 # What make stress repeats, and how often.
 T ?=
@@ -143,9 +147,10 @@ mutants: $(TESTS)
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python .ci/mutants $(M)
 
-# FIRST=1000 for other seeds than the first ones.
+# FIRST=1000 for other seeds than the first ones; KEEP=3,7 for some faults of a seed; SHRINK=0 to remove none from a failing one.
 simulate: install
-	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST))
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --turn $(TURN),--seeds $(SEEDS) --first $(FIRST)) \
+		$(if $(KEEP),--keep $(KEEP)) --minutes $(MINUTES) --shrink $(SHRINK)
 
 # TWINS='--messages 8000 --versions 2.15.1 --seed 7' for a part, or the same again.
 twins: install

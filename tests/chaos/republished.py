@@ -106,11 +106,12 @@ def _compare_republished(
     last, said = row[place - 1] if place else 0, int(lines[3])
     if said != last:
         # What was removed may have been there still, or not any more, when the message was stored; the same holds for
-        # what a server has lost.
-        removed = said < sequence and any(
+        # what a server has lost. If it has lost the message, the sequences before that may be of others now.
+        lost = sequence not in story.final[stream] and not story.was_removed(stream, sequence)
+        removed = lost or any(
             story.was_removed(stream, each) or (each and each not in story.final[stream]) for each in (last, said)
         )
-        verdict: Verdict = "unknown" if removed else "violation"
+        verdict: Verdict = "unknown" if removed and said < sequence else "violation"
         detail = f"{stream} {sequence}: last sequence {said}, not {last}"
         judgement.add("wrong headers", verdict, detail, received.at)
 

@@ -14,4 +14,5 @@ Everything that happens follows from one seed, so that a run can be repeated exa
 | `determinism` | clocks, chances and names of the process under simulation, from the seed |
 | `scenario` | one seed: servers, sidecars, producers, faults, and the history that the chaos judge reads |
 | `faults` | what goes wrong, and when |
+| `shrinking` | fewer faults that still break the same promise |
 """

@@ -6,12 +6,9 @@ import argparse
 import gc
 import os
 import sys
+from pathlib import Path
 
-
-def _processor_time() -> float:
-    """Seconds that the processes of seeds have taken so far."""
-    times = os.times()
-    return times.children_user + times.children_system
+from tests.simulation.faults import Replay, faults_of
 
 
 def main() -> int:
@@ -20,38 +17,57 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first one")
     parser.add_argument("--seed", type=int, help="this one alone, with the end of its event log")
+    parser.add_argument("--keep", type=faults_of, help="with --seed: the faults that happen, such as 3,7, or none")
+    parser.add_argument("--turn", type=int, default=0, help="with --seed: the same in other interleavings")
     parser.add_argument("--minutes", type=float, default=1.0, help="virtual minutes of faults of each seed")
+    parser.add_argument(
+        "--shrink", type=int, default=100, help="runs, at most, that look for fewer faults that suffice"
+    )
+    parser.add_argument("--found", action="store_true", help="run what found.txt lists instead")
     parser.add_argument("--digests", action="store_true", help="show the hash of each seed's event log")
-    arguments = parser.parse_args()
+    given = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
     from tests.simulation.scenario import Found, run_seed
+    from tests.simulation.shrinking import Shrinking
 
     def show(found: Found) -> None:
         for violation in found.violations[:20]:
             print(f"  {violation}")
         print("  faults:", *found.faults, sep="\n    ")
-        print(f"  again: make simulate SEED={found.seed}", flush=True)
+        print(f"  again: make simulate {found.replay}", flush=True)
 
-    alone = arguments.seed is not None
-    seeds = [arguments.seed] if alone else range(arguments.first, arguments.first + arguments.seeds)
-    began, seconds, messages, failed = _processor_time(), 0.0, 0, 0
+    alone, shrinking = given.seed is not None, Shrinking(given.shrink)
+    if given.found:
+        lines = Path(__file__).with_name("found.txt").read_text().splitlines()
+        runs = [Replay.parse(line) for line in (each.split("#")[0] for each in lines) if line.strip()]
+    elif alone:
+        runs = [Replay(given.seed, given.keep, given.turn, given.minutes)]
+    else:
+        seeds = range(given.first, given.first + given.seeds)
+        runs = [Replay(seed, minutes=given.minutes) for seed in seeds]
+    took, seconds, messages, failed = 0.0, 0.0, 0, 0
     gc.disable()  # nothing of a seed is collected: its process ends
-    for seed in seeds:
-        found = run_seed(seed, arguments.minutes)
+    for run in runs:
+        began = sum(os.times()[2:4])  # of the processes of seeds
+        found = run_seed(run)
+        took += sum(os.times()[2:4]) - began
         seconds += found.seconds
         messages += found.messages
         failed += bool(found.violations)
         if alone:
             print(*found.lines, sep="\n")
-        if alone or found.violations or arguments.digests:
-            print(f"seed {seed}: {len(found.violations)} violations, event log {found.digest}", flush=True)
+        if alone or found.violations or given.digests:
+            print(f"{run}: {len(found.violations)} violations, event log {found.digest}", flush=True)
         if alone or found.violations:
             show(found)
-    took = _processor_time() - began
+        if found.violations and shrinking.left:
+            smallest = shrinking.smallest(found)
+            print(f"  with {len(smallest.faults)} of {len(found.faults)} faults (runs left: {shrinking.left}):")
+            show(smallest)
     print(
-        f"{len(seeds)} seeds, {failed} failed: {len(seeds) / took:.1f} seeds and {seconds / took:.0f} simulated seconds"
+        f"{len(runs)} seeds, {failed} failed: {len(runs) / took:.1f} seeds and {seconds / took:.0f} simulated seconds"
         f" in a second of one processor, {messages} messages"
     )
     return int(failed > 0)

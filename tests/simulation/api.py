@@ -11,12 +11,17 @@ from nats_transforms.errors import StreamConfigError
 from nats_transforms.stream_config import validate
 from nats_transforms.timestamp import rfc3339_nano
 from tests.simulation.consumers import PushConsumer
-from tests.simulation.streams import KeptStream, matches_text
+from tests.simulation.streams import KeptStream, selector
 
 if TYPE_CHECKING:
     from tests.simulation.server import SimulatedServer
 
 PREFIX = b"$JS.API."
+_REQUESTS = (
+    *(f"STREAM.{what}" for what in ("INFO", "NAMES", "LIST", "CREATE", "UPDATE", "DELETE", "PURGE")),
+    *("STREAM.MSG.GET", "STREAM.MSG.DELETE", "CONSUMER.INFO", "CONSUMER.LIST", "CONSUMER.DELETE"),
+    *("CONSUMER.DURABLE.CREATE", "CONSUMER.CREATE", "INFO"),
+)
 _AUDITED = ("STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE", "STREAM.MSG.DELETE")
 _PAGE = 256
 _KEPT_BY_UPDATES = ("deliver_policy", "opt_start_seq", "opt_start_time", "ack_policy", "replay_policy")
@@ -41,34 +46,19 @@ class SimulatedApi:
 
     def __init__(self, server: SimulatedServer) -> None:
         self._server = server
-        self._requests: tuple[tuple[str, Callable[[list[str], Body], Body]], ...] = (
-            ("STREAM.INFO", self._stream_info),
-            ("STREAM.NAMES", self._stream_names),
-            ("STREAM.LIST", self._stream_list),
-            ("STREAM.CREATE", self._stream_create),
-            ("STREAM.UPDATE", self._stream_update),
-            ("STREAM.DELETE", self._stream_delete),
-            ("STREAM.PURGE", self._stream_purge),
-            ("STREAM.MSG.GET", self._message_get),
-            ("STREAM.MSG.DELETE", self._message_delete),
-            ("CONSUMER.INFO", self._consumer_info),
-            ("CONSUMER.LIST", self._consumer_list),
-            ("CONSUMER.DELETE", self._consumer_delete),
-            ("CONSUMER.DURABLE.CREATE", self._consumer_create),
-            ("CONSUMER.CREATE", self._consumer_create),
-            ("INFO", self._account_info),
-        )
+        handlers: dict[str, Callable[[list[str], Body], Body]]
+        handlers = {name: getattr(self, "_" + name.lower().replace(".", "_")) for name in _REQUESTS}
+        self._requests = handlers
 
     def answer(self, subject: bytes, payload: bytes) -> bytes | None:
         """Carry out a request, and answer; None: nothing answers that."""
         request = subject.removeprefix(PREFIX).decode()
-        known = (each for each in self._requests if request == each[0] or request.startswith(each[0] + "."))
-        name, carry_out = next(known, ("", None))
-        if carry_out is None:
+        name = next((each for each in self._requests if request == each or request.startswith(each + ".")), "")
+        if not name:
             return None
         names = request[len(name) + 1 :].split(".") if len(request) > len(name) else []
         try:
-            found = carry_out(names, json.loads(payload) if payload else {})
+            found = self._requests[name](names, json.loads(payload) if payload else {})
         except ApiRefusal as refused:
             found = refused.answer
         answer = json.dumps(found).encode()
@@ -104,7 +94,7 @@ class SimulatedApi:
             for name, stream in sorted(self._server.streams.items())
             if not wanted
             or any(
-                matches_text(str(each).encode(), wanted) or matches_text(wanted.encode(), each)
+                selector(wanted)(str(each).encode()) or selector(each)(wanted.encode())
                 for each in stream.model.config.get("subjects") or ()
             )
         ]
@@ -159,21 +149,21 @@ class SimulatedApi:
     def _stream_purge(self, names: list[str], body: Body) -> Body:
         return {"success": True, "purged": self._stream(names[0]).purge(body)}
 
-    def _message_delete(self, names: list[str], body: Body) -> Body:
+    def _stream_msg_delete(self, names: list[str], body: Body) -> Body:
         if not self._stream(names[0]).delete(int(body["seq"])):
             raise ApiRefusal(400, 10057, f"sequence {body['seq']} not found")
         return {"success": True}
 
-    def _message_get(self, names: list[str], body: Body) -> Body:
+    def _stream_msg_get(self, names: list[str], body: Body) -> Body:
         stream = self._stream(names[0])
         messages, sequence = stream.model.messages, int(body.get("seq") or 0)
         if wanted := body.get("last_by_subj"):
-            found = next(
-                (each for each in reversed(messages.values()) if matches_text(each.message.subject, wanted)), None
-            )
+            selects = selector(wanted)
+            found = next((each for each in reversed(messages.values()) if selects(each.message.subject)), None)
         elif wanted := body.get("next_by_subj"):
+            selects = selector(wanted)
             later = (each for at, each in messages.items() if at >= sequence)
-            found = next((each for each in later if matches_text(each.message.subject, wanted)), None)
+            found = next((each for each in later if selects(each.message.subject)), None)
         else:
             found = messages.get(sequence)
         if found is None:
@@ -228,12 +218,14 @@ class SimulatedApi:
         for member in _KEPT_BY_UPDATES:
             if existing.config.get(member) != config.get(member):
                 raise ApiRefusal(500, 10012, f"{member.replace('_', ' ')} can not be updated")
-        existing.config = config
+        existing.configure(config)
         existing.is_bound = False
         existing.begin()
         return existing.info(now_ns)
 
-    def _account_info(self, _: list[str], __: Body) -> Body:
+    _consumer_durable_create = _consumer_create
+
+    def _info(self, _: list[str], __: Body) -> Body:
         return {"memory": 0, "storage": 0, "streams": len(self._server.streams), "consumers": 0, "limits": {}}
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nats_conformance.observation import Stored
 from nats_transforms.timestamp import nanoseconds_of, rfc3339_nano
-from tests.simulation.streams import KeptStream, matches_text
+from tests.simulation.streams import KeptStream, selector
 
 if TYPE_CHECKING:
     from tests.simulation.server import SimulatedServer
@@ -32,11 +32,8 @@ _STATES = 256
 class Sequences(NamedTuple):
     """A pair of positions: in the consumer, and in the stream."""
 
-    consumer: int
-    stream: int
-
-    def as_json(self) -> dict[str, int]:
-        return {"consumer_seq": self.consumer, "stream_seq": self.stream}
+    consumer_seq: int
+    stream_seq: int
 
 
 class PushConsumer:
@@ -49,7 +46,7 @@ class PushConsumer:
     """
 
     def __init__(self, server: SimulatedServer, stream: KeptStream, config: dict[str, Any]) -> None:
-        self.config = config
+        self.configure(config)
         self.stream = stream
         self.created_ns = server.world.stamp()
         self.is_bound = False
@@ -75,13 +72,12 @@ class PushConsumer:
     def is_durable(self) -> bool:
         return bool(self.config.get("durable_name"))
 
-    @property
-    def inbox(self) -> bytes:
-        return str(self.config.get("deliver_subject", "")).encode()
-
-    @property
-    def filters(self) -> tuple[str, ...]:
-        return tuple(filter(None, self.config.get("filter_subjects") or (self.config.get("filter_subject"),)))
+    def configure(self, config: dict[str, Any]) -> None:
+        """Set or change its configuration."""
+        self.config = config
+        self.inbox = str(config.get("deliver_subject", "")).encode()
+        self._selects = selector(*filter(None, config.get("filter_subjects") or (config.get("filter_subject"),)))
+        self._keeps_pending = config.get("ack_policy") in ("all", "explicit")
 
     def _begin(self) -> None:
         config, stream = self.config, self.stream
@@ -111,8 +107,7 @@ class PushConsumer:
         self._note()
 
     def selects(self, stored: Stored) -> bool:
-        filters = self.filters
-        return not filters or any(matches_text(stored.message.subject, each) for each in filters)
+        return self._selects(stored.message.subject)
 
     # -- interest ----------------------------------------------------------------------------------------------------
 
@@ -131,7 +126,11 @@ class PushConsumer:
             self._bytes, self._control, self._window = 0, b"", _WINDOW
             self.signal()
             self.beat()
-        elif not self.is_durable:
+        else:
+            self._expire_later()
+
+    def _expire_later(self) -> None:
+        if not self.is_durable:
             threshold = int(self.config.get("inactive_threshold") or 5 * 10**9) / 1e9
             self._server.world.after(threshold, self._expire)
 
@@ -145,9 +144,8 @@ class PushConsumer:
             self.is_bound = True
             self.signal()
             self.beat()
-        elif not self.is_durable:
-            threshold = int(self.config.get("inactive_threshold") or 5 * 10**9) / 1e9
-            self._server.world.after(threshold, self._expire)
+        else:
+            self._expire_later()
 
     @property
     def is_alive(self) -> bool:
@@ -189,9 +187,9 @@ class PushConsumer:
         return None
 
     def _deliver(self, stored: Stored) -> None:
-        self.delivered = Sequences(self.delivered.consumer + 1, max(stored.sequence, self.delivered.stream))
+        self.delivered = Sequences(self.delivered.consumer_seq + 1, max(stored.sequence, self.delivered.stream_seq))
         if self._keeps_pending:
-            self._pending[stored.sequence] = self.delivered.consumer
+            self._pending[stored.sequence] = self.delivered.consumer_seq
         else:
             self.floor = self.delivered
         self._note()
@@ -206,7 +204,7 @@ class PushConsumer:
             self.stream.name.encode(),
             self.name.encode(),
             stored.sequence,
-            self.delivered.consumer,
+            self.delivered.consumer_seq,
             stored.time_ns,
             waiting,
         )
@@ -215,10 +213,6 @@ class PushConsumer:
         self._server.deliver(self.inbox, stored.message.subject, reply, block, payload)
         if self.config.get("flow_control") and not self._control and self._bytes > self._window // 2:
             self._ask_for_control()
-
-    @property
-    def _keeps_pending(self) -> bool:
-        return self.config.get("ack_policy") in ("all", "explicit")
 
     def _ask_for_control(self) -> None:
         number = self._server.world.chance.randrange(10**6)
@@ -257,8 +251,8 @@ class PushConsumer:
         if self._server.world.now >= self._sent_at + every - 1e-9:
             block = b"%bNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n" % (
                 _HEARTBEAT,
-                self.delivered.consumer,
-                self.delivered.stream,
+                self.delivered.consumer_seq,
+                self.delivered.stream_seq,
             )
             if self._control:
                 block += b"Nats-Consumer-Stalled: %b\r\n" % self._control
@@ -283,9 +277,9 @@ class PushConsumer:
     def acknowledged(self, stream_sequence: int, consumer_sequence: int) -> None:
         """An acknowledgement has arrived."""
         policy = self.config.get("ack_policy")
-        if policy == "all" and consumer_sequence <= self.delivered.consumer:
+        if policy == "all" and consumer_sequence <= self.delivered.consumer_seq:
             self._pending = {at: number for at, number in self._pending.items() if number > consumer_sequence}
-            if consumer_sequence > self.floor.consumer:
+            if consumer_sequence > self.floor.consumer_seq:
                 self.floor = Sequences(consumer_sequence, stream_sequence)
         elif policy == "explicit":
             self._pending.pop(stream_sequence, None)
@@ -307,23 +301,11 @@ class PushConsumer:
         while since_ns is not None and len(self._states) > 1 and self._states[-1][0] > since_ns:
             self._states.pop()
         _, self.delivered, self.floor = self._states[-1]
-        self.next = self.delivered.stream + 1
-        self._pending = (
-            {
-                sequence: self.floor.consumer + number
-                for number, sequence in enumerate(
-                    (
-                        each
-                        for each in self.stream.model.messages
-                        if self.floor.stream < each <= self.delivered.stream
-                        and self.selects(self.stream.model.messages[each])
-                    ),
-                    1,
-                )
-            }
-            if self._keeps_pending
-            else {}
-        )
+        self.next = self.delivered.stream_seq + 1
+        held = (sequence for sequence, each in self.stream.model.messages.items() if self.selects(each))
+        open_ones = (each for each in held if self.floor.stream_seq < each <= self.delivered.stream_seq)
+        numbered = enumerate(open_ones if self._keeps_pending else (), self.floor.consumer_seq + 1)
+        self._pending = {sequence: number for number, sequence in numbered}
         self.is_bound = self._pumping = self._beating = False
         self._bytes, self._control = 0, b""
 
@@ -334,8 +316,8 @@ class PushConsumer:
             "name": self.name,
             "created": rfc3339_nano(self.created_ns).decode(),
             "config": self.config,
-            "delivered": self.delivered.as_json(),
-            "ack_floor": self.floor.as_json(),
+            "delivered": self.delivered._asdict(),
+            "ack_floor": self.floor._asdict(),
             "num_ack_pending": len(self._pending),
             "num_redelivered": 0,
             "num_waiting": 0,

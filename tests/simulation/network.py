@@ -85,7 +85,7 @@ class Direction:
             self.is_broken = True
             self.finished()
         else:
-            self._world.record(f"{self.name} {len(data)} {hash_of(data):08x}")
+            self._world.record(f"{self.name} {len(data)} {zlib.crc32(data):08x}")
             self.arrived(data)
 
     def hold(self) -> None:
@@ -110,11 +110,6 @@ class Direction:
         """Lose what is in flight, and all that follows."""
         self.is_broken = True
         self._waiting.clear()
-
-
-def hash_of(data: bytes) -> int:
-    """A short hash for the event log, the same in every process."""
-    return zlib.crc32(data)
 
 
 class Wire:
@@ -377,9 +372,6 @@ class SimulatedTransport(asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._sock if name == "socket" else default
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        return self._protocol
 
 
 class Network:

@@ -7,10 +7,12 @@ is with real servers.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import pickle
 import random
+import re
 import traceback
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +22,6 @@ from typing import Any
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.errors import BridgeError
-from nats_bridge.kinds.copying import run as _copying  # noqa: F401 - else each seed's process would load it
-from nats_bridge.kinds.republish import run as _republish  # noqa: F401
-from nats_bridge.rules.leadership import leases as _leases  # noqa: F401
 from nats_bridge.settings import Settings
 from nats_conformance.catalogue.case import Message
 from tests.chaos.checker import judge
@@ -32,11 +31,20 @@ from tests.chaos.plan import RuleUnderTest, chosen, configuration, streams_of
 from tests.chaos.story import Story
 from tests.chaos.workload import row_of
 from tests.simulation.determinism import determined, running
-from tests.simulation.faults import PlannedFault, schedule
+from tests.simulation.faults import PlannedFault, Replay, schedule
 from tests.simulation.network import Network, Reachable
 from tests.simulation.server import SimulatedServer
 from tests.simulation.sidecar_loop import SidecarLoop
 from tests.simulation.world import BEGAN_NS, World
+
+for _name in (
+    *(f"nats.js.{name}" for name in ("api", "client", "errors", "kv", "manager", "object_store")),
+    *(f"nats_bridge.kinds.{name}" for name in ("advisories.model", "ingress.model", "watching.model")),
+    *(f"nats_bridge.kinds.{kind}.{name}" for kind in ("copying", "republish") for name in ("kind", "run")),
+    "nats_bridge.rules.leadership.leases",
+    "_strptime",
+):
+    importlib.import_module(_name)  # what each seed's process would load otherwise
 
 _STILL = 120.0  # seconds without progress, after the last fault, that count as stuck
 _REST = 5.0  # seconds without a change that count as come to rest
@@ -52,7 +60,7 @@ class Found:
     """What one seed has shown.
 
     Attributes:
-        seed: the seed.
+        replay: what makes it happen again.
         violations: broken promises, in words; none if all is well.
         faults: what went wrong in it.
         seconds: how long it lasted, in virtual time.
@@ -61,13 +69,19 @@ class Found:
         lines: the end of its event log.
     """
 
-    seed: int
+    replay: Replay
     violations: tuple[str, ...]
     faults: tuple[PlannedFault, ...]
     seconds: float
     messages: int
     digest: str
     lines: tuple[str, ...] = field(repr=False, default=())
+
+    @property
+    def promises(self) -> tuple[str, ...]:
+        """What is broken, without times and numbers, which differ from run to run."""
+        heads = (re.sub(r" at \S+.*|\d", "", ":".join(each.split(":", 2)[:2])) for each in self.violations)
+        return tuple(dict.fromkeys(heads))
 
 
 class SidecarProcess:
@@ -189,20 +203,20 @@ class Scenario:
     """One seed's world.
 
     Args:
-        seed: the seed.
-        minutes: how long faults happen, in virtual time.
-        faults: those to carry out instead of the seed's own.
+        replay: what happens.
     """
 
-    def __init__(self, seed: int, minutes: float = 1.0, faults: Sequence[PlannedFault] | None = None) -> None:
-        self.seed = seed
-        self.world = World(seed)
+    def __init__(self, replay: Replay) -> None:
+        seed = replay.seed
+        self.replay = replay
+        self.world = World(seed if not replay.turn else f"{seed}/{replay.turn}")
         # Faults and circumstances have chances of their own: with fewer faults, the rest of a seed stays similar.
         chance = random.Random(f"{seed}/circumstances")
         self.version = chance.choice(_VERSIONS)
         self.rules = chosen(chance.choice(_RULES), self.version)
-        self.until = 60.0 * minutes
-        self.faults = schedule(random.Random(f"{seed}/faults"), self.until) if faults is None else list(faults)
+        self.until = 60.0 * replay.minutes
+        faults = schedule(random.Random(f"{seed}/faults"), self.until)
+        self.faults = [each for each in faults if replay.kept is None or each.number in replay.kept]
         self.rate = chance.choice([0.1, 0.3, 1.0])  # batches a second
         self.largest_batch = chance.choice([1, 3, 12])
         self.network = Network(self.world)
@@ -260,19 +274,15 @@ class Scenario:
         """Carry it out, and judge it."""
         with determined(self.world, self._logged):
             self._carry_out()
-        return Found(
-            self.seed,
-            tuple(self.violations),
-            tuple(self.faults),
-            self.world.now,
-            self._stored,
-            self.world.digest,
-            tuple(self.world.lines),
-        )
+        world = self.world
+        seen = tuple(self.violations), tuple(self.faults), world.now, self._stored, world.digest, tuple(world.lines)
+        return Found(self.replay, *seen)
 
     def _carry_out(self) -> None:
         world = self.world
-        self.record("run", seed=self.seed, replicas=len(self.sidecars), began=BEGAN_NS / 1e9, version=self.version)
+        self.record(
+            "run", seed=self.replay.seed, replicas=len(self.sidecars), began=BEGAN_NS / 1e9, version=self.version
+        )
         for server in (self.server, self.witness):
             server.start()
         for name, config in streams_of(self.version).items():
@@ -299,7 +309,9 @@ class Scenario:
         for process in self.sidecars:
             process.stays_away = True
             process.stop()
-        world.run(world.now + 60, unless=lambda: all(each.sidecar is None for each in self.sidecars))
+        deadline = world.now + 60
+        while world.now < deadline and any(each.sidecar is not None for each in self.sidecars):
+            world.run(world.now + 0.1)
         if any(process.sidecar is not None for process in self.sidecars):
             self.violations.append("stuck: the sidecar does not stop")
         for process in self.sidecars:
@@ -394,20 +406,24 @@ class Scenario:
 
     def _network_cut(self, fault: PlannedFault) -> Callable[[], None]:
         """Connections are reset, and no new one is answered for a while."""
-        name = f"sidecar{self._process(fault).number}"
-        for wire in self.network.between(name, _PLACE):
+        for wire in self.network.between(f"sidecar{self._process(fault).number}", _PLACE):
             wire.reset()
-        return self._hold(name, _PLACE)
+        return self._network_held(fault)
 
-    def _hold(self, name: str, place: Reachable) -> Callable[[], None]:
+    def _network_held(self, fault: PlannedFault, place: Reachable = _PLACE) -> Callable[[], None]:
+        """Nothing arrives for a while; then everything does, or the connections are reset, and it is lost."""
+        name = f"sidecar{self._process(fault).number}"
         self.network.hold(name, place)
-        return partial(self.network.release, name, place)
 
-    def _network_held(self, fault: PlannedFault) -> Callable[[], None]:
-        return self._hold(f"sidecar{self._process(fault).number}", _PLACE)
+        def heal() -> None:
+            for wire in self.network.between(name, place) if fault.is_odd else ():
+                wire.reset()
+            self.network.release(name, place)
+
+        return heal
 
     def _witness_cut(self, fault: PlannedFault) -> Callable[[], None]:
-        return self._hold(f"sidecar{self._process(fault).number}", _WITNESS)
+        return self._network_held(fault, _WITNESS)
 
     def _half_open(self, fault: PlannedFault) -> Callable[[], None]:
         """One direction of a connection holds what it carries."""
@@ -417,7 +433,7 @@ class Scenario:
         wire = wires[int(fault.draw * 997) % len(wires)]
         to_server = fault.draw < 0.5
         wire.hold(to_server=to_server, to_client=not to_server)
-        return wire.release
+        return wire.reset if fault.is_odd else wire.release
 
     def _network_slow(self, fault: PlannedFault) -> Callable[[], None]:
         """Everything in flight stops for moments."""
@@ -440,8 +456,7 @@ class Scenario:
     def _server_killed(self, fault: PlannedFault) -> Callable[[], None]:
         return self._end_server(None)
 
-    def _server_restarted(self, fault: PlannedFault) -> Callable[[], None]:
-        return self._end_server(None)
+    _server_restarted = _server_killed
 
     def _end_server(self, lost_since: float | None) -> Callable[[], None]:
         if not self.server.is_up:
@@ -472,19 +487,11 @@ class Scenario:
 
     def _pubacks_lost(self, fault: PlannedFault) -> Callable[[], None]:
         self.server.loses_acks = fault.draw
-
-        def heal() -> None:
-            self.server.loses_acks = 0.0
-
-        return heal
+        return partial(setattr, self.server, "loses_acks", 0.0)
 
     def _pubacks_late(self, fault: PlannedFault) -> Callable[[], None]:
         self.server.acks_late = 8.0 * fault.draw
-
-        def heal() -> None:
-            self.server.acks_late = 0.0
-
-        return heal
+        return partial(setattr, self.server, "acks_late", 0.0)
 
     def _consumer_deleted(self, fault: PlannedFault) -> None:
         consumers = [
@@ -496,6 +503,16 @@ class Scenario:
         if consumers and self.server.is_up:
             consumer = consumers[int(fault.draw * 997) % len(consumers)]
             self.server.request(f"CONSUMER.DELETE.{consumer.stream.name}.{consumer.name}")
+
+    def _target_full(self, fault: PlannedFault) -> Callable[[], None]:
+        """Soon a target takes nothing: it has a limit, and refuses new messages."""
+        targets = [rule.target for rule in self.rules if rule.target]
+        if not targets:
+            return lambda: None
+        model = self.server.streams[targets[int(fault.draw * 997) % len(targets)]].model
+        before, most = model.config, len(model.messages) + 1 + int(fault.draw * 8)
+        model.config = {**before, "max_msgs": most, "discard": "new"}
+        return partial(setattr, model, "config", before)
 
     def _source(self, fault: PlannedFault) -> str:
         places = sorted(self._produced)
@@ -577,21 +594,16 @@ class Scenario:
                 self.violations.append(f"{judgement.rule}: {finding.what}{at}: {finding.detail}")
 
 
-def run_seed(seed: int, minutes: float = 1.0, faults: Sequence[PlannedFault] | None = None) -> Found:
-    """Carry out one seed, in a process of its own: nothing of a seed reaches the next one, and killed tasks never end.
-
-    Args:
-        seed: the seed.
-        minutes: how long faults happen, in virtual time.
-        faults: those to carry out instead of the seed's own.
-    """
+def run_seed(replay: Replay) -> Found:
+    """Carry out one run, in a process of its own: nothing of it reaches the next one, and killed tasks never end."""
+    scenario = Scenario(replay)  # here, for its settings are kept
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         try:
-            found: object = Scenario(seed, minutes, faults).run()
-        except BaseException:
-            found = Found(seed, (traceback.format_exc(),), tuple(faults or ()), 0.0, 0, "")
+            found: object = scenario.run()
+        except BaseException as error:
+            found = Found(replay, (f"the simulation ended by {error!r}: {traceback.format_exc()}",), (), 0.0, 0, "")
         with os.fdopen(writing, "wb") as pipe:
             pickle.dump(found, pipe)
         os._exit(0)

@@ -6,6 +6,7 @@ The unmodified sidecar speaks the protocol over the network. The scenario publis
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from tests.simulation.network import Network, Reachable, Wire
 from tests.simulation.streams import KeptStream
 from tests.simulation.world import World
 
+_WILDCARD = re.compile(rb"[*>]")
 _MAX_PAYLOAD = 1024 * 1024
 _NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
 _PING = 120.0  # seconds between a server's own pings
@@ -179,7 +181,7 @@ class SimulatedServer:
         self._network = network
         self._clients: dict[int, ConnectedClient] = {}
         self._exact: dict[bytes, list[ClientSubscription]] = {}
-        self._wild: list[ClientSubscription] = []
+        self._wild: list[tuple[bytes, ClientSubscription]] = []  # with what is in front of the first wildcard
         self._found: dict[bytes, list[ClientSubscription]] = {}  # by subject, until a subscription comes or goes
         self._takers: dict[bytes, list[str]] = {}  # by subject, until a stream comes or goes
         self._numbers = 0
@@ -268,16 +270,15 @@ class SimulatedServer:
     def subscribe(self, subscription: ClientSubscription) -> None:
         subscription.client.subscriptions[subscription.sid] = subscription
         if b"*" in subscription.subject or b">" in subscription.subject:
-            self._wild.append(subscription)
+            self._wild.append((_WILDCARD.split(subscription.subject, 1)[0], subscription))
         else:
             self._exact.setdefault(subscription.subject, []).append(subscription)
         self._interest_changed(subscription.subject)
 
     def unsubscribe(self, subscription: ClientSubscription) -> None:
         subscription.client.subscriptions.pop(subscription.sid, None)
-        if subscription in self._wild:
-            self._wild.remove(subscription)
-        elif subscription in (found := self._exact.get(subscription.subject, [])):
+        self._wild = [each for each in self._wild if each[1] is not subscription]
+        if subscription in (found := self._exact.get(subscription.subject, [])):
             found.remove(subscription)
             if not found:
                 del self._exact[subscription.subject]
@@ -285,16 +286,17 @@ class SimulatedServer:
 
     def _interest_changed(self, subject: bytes) -> None:
         self._found.clear()
+        is_wild = _WILDCARD.search(subject) is not None
         for stream in self.streams.values():
             for consumer in stream.consumers.values():
-                if consumer.inbox and (consumer.inbox == subject or matches(consumer.inbox, subject)):
+                if consumer.inbox and (consumer.inbox == subject or (is_wild and matches(consumer.inbox, subject))):
                     consumer.interest_may_have_changed()
 
     def _subscribers(self, subject: bytes) -> list[ClientSubscription]:
         found = self._found.get(subject)
         if found is None:
             found = list(self._exact.get(subject, ()))
-            found += [each for each in self._wild if matches(subject, each.subject)]
+            found += self._wild_ones(subject)
             self._found[subject] = found
         if any(each.queue for each in found):
             groups: dict[bytes, list[ClientSubscription]] = {}
@@ -306,7 +308,10 @@ class SimulatedServer:
 
     def has_interest(self, subject: bytes) -> bool:
         """Whether a client subscribes to it."""
-        return subject in self._exact or any(matches(subject, each.subject) for each in self._wild)
+        return subject in self._exact or bool(self._wild_ones(subject))
+
+    def _wild_ones(self, subject: bytes) -> list[ClientSubscription]:
+        return [each for begin, each in self._wild if subject.startswith(begin) and matches(subject, each.subject)]
 
     def deliver(self, to: bytes, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> bool:
         """Send a message to the subscribers of a subject; whether there are any."""

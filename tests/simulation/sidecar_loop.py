@@ -12,6 +12,7 @@ from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -41,7 +42,8 @@ class SidecarLoop(asyncio.AbstractEventLoop):
         self._failed = failed
         self._ready: deque[events.Handle] = deque()
         self._readable: list[Callable[[], None]] = []
-        self._timers: list[events.TimerHandle] = []
+        self._timers: list[tuple[float, int, events.TimerHandle]] = []
+        self._numbers = 0  # of timers: of two at one time, the first one comes first
         self._cancelled = 0
         self._free_at = 0.0  # when the present turn, or a pause, is over
         self._turn_at = float("inf")
@@ -84,13 +86,18 @@ class SidecarLoop(asyncio.AbstractEventLoop):
             self._world.at(when, self._turn)
 
     def _turn(self) -> None:
-        world, now = self._world, self._world.now
-        if self.is_dead or now < self._turn_at:
+        if self.is_dead or self._world.now < self._turn_at:
             return
-        if now < self._free_at:  # paused since
+        if self._world.now < self._free_at:  # paused since
             self._turn_at = float("inf")
             self._wake(self._free_at)
             return
+        while self._handle_what_is_due():
+            pass
+
+    def _handle_what_is_due(self) -> bool:
+        """One turn; whether it is time for the next one already."""
+        world, now = self._world, self._world.now
         self._turn_at, self._in_turn = float("inf"), True
         ready, timers = self._ready, self._timers
         before = events._get_running_loop()
@@ -101,8 +108,8 @@ class SidecarLoop(asyncio.AbstractEventLoop):
                 if len(reads) > 1:
                     world.chance.shuffle(reads)
                 ready.extend(events.Handle(read, (), self) for read in reads)
-            while timers and timers[0].when() <= now:
-                timer = heappop(timers)
+            while timers and timers[0][0] <= now:
+                timer = heappop(timers)[2]
                 timer._scheduled = False  # type: ignore[attr-defined]
                 if timer.cancelled():
                     self._cancelled -= 1
@@ -118,15 +125,18 @@ class SidecarLoop(asyncio.AbstractEventLoop):
                     if self.kill_in <= 0:
                         self.kill()
                 if self.is_dead:
-                    return
+                    return False
         finally:
             events._set_running_loop(before)
             self._in_turn = False
         self._free_at = max(self._free_at, now + world.moment(0.00002, rarely=0.002, longest=0.05))
-        if ready or self._readable:
-            self._wake(now)
-        elif timers:
-            self._wake(timers[0].when())
+        if not (ready or self._readable or timers):
+            return False
+        when = max(now if ready or self._readable else timers[0][0], self._free_at)
+        if world.advance(when):
+            return True
+        self._wake(when)
+        return False
 
     # -- asyncio's interface -----------------------------------------------------------------------------------------
 
@@ -162,7 +172,8 @@ class SidecarLoop(asyncio.AbstractEventLoop):
     ) -> events.TimerHandle:
         timer = events.TimerHandle(when, callback, args, self, context)
         if not self.is_dead:
-            heappush(self._timers, timer)
+            self._numbers += 1
+            heappush(self._timers, (when, self._numbers, timer))
             timer._scheduled = True  # type: ignore[attr-defined]
             self._wake(when)
         return timer
@@ -172,7 +183,7 @@ class SidecarLoop(asyncio.AbstractEventLoop):
             return
         self._cancelled += 1
         if self._cancelled > _MOST_CANCELLED and self._cancelled * 2 > len(self._timers):
-            self._timers = [each for each in self._timers if not each.cancelled()]
+            self._timers = [each for each in self._timers if not each[2].cancelled()]
             heapify(self._timers)
             self._cancelled = 0
 
@@ -194,11 +205,10 @@ class SidecarLoop(asyncio.AbstractEventLoop):
         """Run it at once; its result arrives later."""
         done = self.create_future()
         try:
-            result = func(*args)
+            settle = partial(done.set_result, func(*args))
         except Exception as error:
-            self.call_later(self._world.moment(0.0005), _fail, done, error)
-        else:
-            self.call_later(self._world.moment(0.0005), _finish, done, result)
+            settle = partial(done.set_exception, error)
+        self.call_later(self._world.moment(0.0005), lambda: done.done() or settle())
         return done
 
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> list[Any]:
@@ -217,13 +227,3 @@ class SidecarLoop(asyncio.AbstractEventLoop):
 
     async def shutdown_asyncgens(self) -> None:
         """As asyncio's; nothing is left to do."""
-
-
-def _finish(future: asyncio.Future[Any], result: Any) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _fail(future: asyncio.Future[Any], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nats_conformance.catalogue.case import Message
-from nats_conformance.implementations.stream_model import Refused, StreamModel, header
+from nats_conformance.implementations.stream_model import StreamModel, header
 from nats_conformance.observation import Stored
 from nats_transforms.subject import matches
 from nats_transforms.timestamp import rfc3339_nano
@@ -135,12 +135,8 @@ class KeptStream:
             if deleted:
                 state["deleted"] = [sequence for sequence in range(first, last + 1) if sequence not in messages]
         if subjects is not None:
-            counts: dict[str, int] = {}
-            for each in self.model.messages.values():
-                if matches_text(each.message.subject, subjects):
-                    subject = each.message.subject.decode()
-                    counts[subject] = counts.get(subject, 0) + 1
-            state["subjects"] = counts
+            found = filter(selector(subjects), (each.message.subject for each in messages.values()))
+            state["subjects"] = dict(Counter(subject.decode() for subject in found))
         return state
 
     def info(self, now_ns: int, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,12 +149,11 @@ class KeptStream:
         }
 
 
-def matches_text(subject: bytes, pattern: str) -> bool:
-    """Whether a subject matches a filter of the API."""
-    if pattern == ">":
-        return True
-    wanted = pattern.encode()
-    return matches(subject, wanted) if "*" in pattern or ">" in pattern else subject == wanted
-
-
-__all__ = ["KeptStream", "Refused", "matches_text"]
+def selector(*patterns: str) -> Callable[[bytes], bool]:
+    """What says whether a subject matches one of some filters of the API; all do where there are none."""
+    wanted = [pattern.encode() for pattern in patterns]
+    if not wanted or b">" in wanted:
+        return lambda _: True
+    if any(b"*" in each or b">" in each for each in wanted):
+        return lambda subject: any(subject == each or matches(subject, each) for each in wanted)
+    return frozenset(wanted).__contains__

@@ -40,13 +40,14 @@ class World:
         lines: the newest lines of the event log.
     """
 
-    def __init__(self, seed: int, *, remembered: int = _REMEMBERED) -> None:
+    def __init__(self, seed: int | str, *, remembered: int = _REMEMBERED) -> None:
         self.chance = random.Random(seed)
         self.now = 0.0
         self.steps = 0
         self.lines: deque[str] = deque(maxlen=remembered)
         self._events: list[tuple[float, int, Planned]] = []
         self._planned = 0
+        self._until = 0.0
         self._hash = hashlib.blake2b(digest_size=16)
         self._last_ns = 0
 
@@ -60,17 +61,24 @@ class World:
         self._planned += 1
         heappush(self._events, (self.now + seconds, self._planned, planned))
 
-    def run(self, until: float, *, unless: Callable[[], bool] = lambda: False) -> None:
-        """Let happen what happens until then; end early where `unless` says so, which is asked after each event."""
+    def advance(self, when: float) -> bool:
+        """Let it be that time, if nothing is planned before; if not, plan what is to happen then."""
         events = self._events
+        if when > self._until or (events and events[0][0] <= when):
+            return False
+        self.now = when
+        self.steps += 1
+        return self.steps <= _MOST_STEPS
+
+    def run(self, until: float) -> None:
+        """Let happen what happens until then."""
+        events, self._until = self._events, until
         while events and events[0][0] <= until:
             self.now, _, planned = heappop(events)
             self.steps += 1
             if self.steps > _MOST_STEPS:
                 raise EndlessError(f"at {self.now:.3f} s: more than {_MOST_STEPS} events")
             planned()
-            if unless():
-                return
         self.now = max(self.now, until)
 
     def record(self, line: str) -> None:

@@ -817,6 +817,18 @@ def test_what_a_power_cut_took_back_is_not_missed_and_not_repeated() -> None:
     assert _found(events, "never-lost") == {"lost (violation)": 1}
 
 
+def test_what_precedes_a_message_that_a_power_cut_took_back_is_unknown() -> None:
+    events, rows = _power_cut(restarted=False), [row for row in _stored("orders") if row[0] < 9]
+    # 9 to 12 are lost, and the new message has sequence 9: with its subject, it would be the predecessor of 12.
+    _rows(events, "ORDERS")[:] = [*rows, [9, _TIMES[9], *_row("orders.eu.0", 13)]]
+    (stored,) = (event for event in events if event["event"] == "stored" and event["rows"] == [[13, COUNT]])
+    stored["rows"] = [[13, 9]]
+    events[:] = [event for event in events if event["event"] != "received" or event["t"] < 15]
+    found = _found(events, "once")
+    assert found.pop("wrong headers (unknown)") == 1
+    assert "wrong headers (violation)" not in found
+
+
 def test_only_a_sidecar_that_starts_with_a_forgotten_position_repeats() -> None:
     for restarted, verdict in ((False, "violation"), (True, "allowed")):
         events = _power_cut(restarted=restarted)

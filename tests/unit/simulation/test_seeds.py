@@ -16,7 +16,7 @@ def simulated(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def digests(shown: str) -> dict[str, str]:
-    return dict(re.findall(r"^seed (\d+): .* event log (\w+)$", shown, re.MULTILINE))
+    return dict(re.findall(r"^SEED=(\d+): .* event log (\w+)$", shown, re.MULTILINE))
 
 
 def test_no_seed_breaks_a_promise_and_each_can_be_replayed() -> None:
@@ -25,3 +25,8 @@ def test_no_seed_breaks_a_promise_and_each_can_be_replayed() -> None:
     assert len(digests(many.stdout)) == 8
     alone = simulated("--seed", "7")
     assert digests(alone.stdout)["7"] == digests(many.stdout)["7"], "another event log in another process"
+
+
+def test_what_once_found_something_finds_nothing_any_more() -> None:
+    known = simulated("--found")
+    assert known.returncode == 0, known.stdout + known.stderr

@@ -1,0 +1,59 @@
+"""Fewer faults that still break the same promise: delta debugging over the schedule of a failing seed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.simulation.faults import PlannedFault
+from tests.simulation.scenario import Found, run_seed
+
+_TURNS = 3  # other interleavings in which a smaller schedule is tried at the end
+
+
+class Shrinking:
+    """Removes faults from failing runs: halves first, then single ones, the late ones before the early ones.
+
+    What is left out changes what is drawn after it, so a race that a fault has met may not happen again without another
+    one. In the end, each fault is therefore left out in other interleavings as well.
+
+    Args:
+        most: runs, for all seeds together.
+
+    Attributes:
+        left: runs that are left.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+
+    def smallest(self, found: Found) -> Found:
+        """The run with the fewest faults that was found to break a promise which this one breaks first."""
+        for turns in (0, _TURNS):
+            size = len(found.faults)
+            while size:
+                found, smaller = self._without_pieces(found, size, turns)
+                if not smaller or size > 1:
+                    size //= 2
+        return found
+
+    def _without_pieces(self, found: Found, size: int, turns: int) -> tuple[Found, bool]:
+        """Leave out so many faults that follow each other, again and again."""
+        smaller, end = False, len(found.faults)
+        while end > 0:
+            start = max(end - size, 0)
+            shorter = self._still_breaks(found, found.faults[:start] + found.faults[end:], turns)
+            if shorter is not None:
+                found, smaller = shorter, True
+            end = start
+        return found, smaller
+
+    def _still_breaks(self, found: Found, faults: tuple[PlannedFault, ...], turns: int) -> Found | None:
+        kept = tuple(fault.number for fault in faults)
+        for turn in range(found.replay.turn, found.replay.turn + turns + 1):
+            if not self.left:
+                break
+            self.left -= 1
+            shorter = run_seed(replace(found.replay, kept=kept, turn=turn))
+            if found.promises[0] in shorter.promises:
+                return shorter
+        return None
