@@ -41,7 +41,7 @@ async def copies(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) 
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        ({"name": "other", "kind": "republish", "stream": "S", "republish": {"dest": "d.>"}}, "there are other"),
+        ({"name": "other", "kind": "republish", "stream": "S", "republish": {"dest": "d.>"}}, "known rules: other"),
         (
             {"name": "rule", "kind": "republish", "stream": "S", "republish": {"dest": "d.>"}},
             "let the sidecar begin with start: first",
@@ -180,7 +180,7 @@ async def test_a_message_that_the_target_refuses_stops_the_job_or_is_skipped(
 async def test_a_target_that_is_full_is_waited_for_only_so_long(copies: Copies, servers: SharedServers) -> None:
     settings = settings_for(servers["2.10.27"].url, copies.rule())
     await _updated(copies, max_msgs=4, discard="new")
-    with pytest.raises(PipelineError, match="takes nothing at the moment"):
+    with pytest.raises(PipelineError, match="accepts nothing at the moment"):
         await backfilled(settings, patience=0.5)
     assert await copies.source_sequences() == [1, 2, 3, 4]
     await _updated(copies, max_msgs=-1, discard="new")

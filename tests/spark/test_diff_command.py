@@ -96,7 +96,7 @@ def test_the_result_as_json(
     ("arguments", "reported"),
     [
         (["A", "B"], "A: is taken for a stream (there is no such directory): say where, with --server URL"),
-        (["A", "B", "--server", "nats://127.0.0.1:1", "--allow", "size"], "--allow size: is no kind of finding"),
+        (["A", "B", "--server", "nats://127.0.0.1:1", "--allow", "size"], "--allow size: unknown kind of finding"),
         (["A", "B", "--server", "nats://127.0.0.1:1", "--rule", "r"], "--rule NAME needs -c FILE"),
         (["A", "B", "--server", "nats://127.0.0.1:1", "--transform", "a.*", "b.$2"], "--transform a.* b.$2"),
         (["A", "B", *("--server", "nats://127.0.0.1:1") * 3], "--server: is given 3 times; once is for both sides"),

@@ -81,7 +81,7 @@ def test_filters_that_lie_within_others_are_left_out(filters: str, kept: tuple[s
         ({"nats.port": "1"}, "option nats.port: needs nats.host"),
         ({"nats.host": "h"}, "option nats.host: servers says"),
         ({"nats.stream.name": "T"}, "option stream: given twice"),
-        ({"startSequence": "0"}, "option startSequence: 0 is too small"),
+        ({"startSequence": "0"}, "option startSequence: 0 must be at least 1"),
         ({"startSequence": "x"}, "option startSequence: 'x' is not an integer"),
         ({"partitions": "0"}, "option partitions: 0"),
         ({"startTime": "yesterday"}, "option startTime: 'yesterday' is not a time"),
