@@ -506,10 +506,11 @@ class Scenario:
 
     def _target_full(self, fault: PlannedFault) -> Callable[[], None]:
         """Soon a target takes nothing: it has a limit, and refuses new messages."""
-        targets = [rule.target for rule in self.rules if rule.target]
-        if not targets:
+        models = [self.server.streams[rule.target].model for rule in self.rules if rule.target]
+        models = [model for model in models if model.config.get("discard") != "new"]  # else it is full already
+        if not models:
             return lambda: None
-        model = self.server.streams[targets[int(fault.draw * 997) % len(targets)]].model
+        model = models[int(fault.draw * 997) % len(models)]
         before, most = model.config, len(model.messages) + 1 + int(fault.draw * 8)
         model.config = {**before, "max_msgs": most, "discard": "new"}
         return partial(setattr, model, "config", before)
