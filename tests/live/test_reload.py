@@ -292,7 +292,7 @@ async def test_a_changed_rule_keeps_its_lead(
         await here.bridged.until_sequence(2)
         assert bridge.supervisor("rule").term is term
         facts = await bridge.reload(here.rule(), leadership={**more["leadership"], "ttl": 3})
-        assert "leadership: read at the start only" in facts.reason
+        assert "leadership: read only at the start" in facts.reason
     assert here.bridged.sequences == [1, 2]
 
 
@@ -362,8 +362,8 @@ async def test_refused_configurations_change_nothing(
         ([good, to(here, f"{here.name}.x")], {}, "forms a cycle"),
         (loop, {}, "loop: stream"),
         ([good, to(here, away, to="gone")], {"connections": connections}, "connection 'gone': no server answers"),
-        ([good, changed], {"name": "renamed"}, "bridge.yaml: name: read at the start only"),
-        ([good], {"http": {"listen": "127.0.0.1:0"}}, "bridge.yaml: http: read at the start only"),
+        ([good, changed], {"name": "renamed"}, "bridge.yaml: name: read only at the start"),
+        ([good], {"http": {"listen": "127.0.0.1:0"}}, "bridge.yaml: http: read only at the start"),
         ([good | {"kind": "nonsense"}], {}, "rules[0].kind"),
         ([], {}, "no rules"),
     ]

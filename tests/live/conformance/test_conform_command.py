@@ -261,7 +261,7 @@ def test_a_refused_configuration(conform: Callable[..., Ran], tmp_path: Path) ->
     ("arguments", "said"),
     [
         (["--select", "adr28/nothing/of/that/kind"], "no case has such an id"),
-        (["--versions", "2.10.27", "--server", "nats://127.0.0.1:1"], "give one of them"),
+        (["--versions", "2.10.27", "--server", "nats://127.0.0.1:1"], "use only one of them"),
         (["--subjects", "native,everything"], "'everything' is none of native, engine, bridge"),
         (["nothing.json"], "'nothing.json' does not exist"),
     ],
