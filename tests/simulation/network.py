@@ -55,7 +55,7 @@ class Direction:
         self.is_broken = False
         self._world = world
         self._waiting: deque[bytes | None] = deque()
-        self._last = 0.0
+        self._last, self._late = 0.0, 0  # bytes that were in flight when it was held come before those sent since
 
     def send(self, data: bytes | None) -> None:
         """Send bytes; None for the end."""
@@ -80,7 +80,8 @@ class Direction:
         if self.is_broken:
             return
         if self.held_since is not None:
-            self._waiting.append(data)
+            self._waiting.insert(self._late, data)
+            self._late += 1
         elif data is None:
             self.is_broken = True
             self.finished()
@@ -91,14 +92,13 @@ class Direction:
     def hold(self) -> None:
         """Let nothing arrive."""
         if self.held_since is None:
-            self.held_since = self._world.now
+            self.held_since, self._late = self._world.now, 0
 
     def release(self) -> None:
         """Let arrive what was held."""
         if self.held_since is None:
             return
-        self.held_since = None
-        waiting, self._waiting = self._waiting, deque()
+        self.held_since, waiting, self._waiting = None, self._waiting, deque()
         for data in waiting:
             self._ship(data)
 
