@@ -7,6 +7,8 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Self, TypeAlias
 
+import nats.errors
+
 from nats_bridge.client.wire import Delivered, WireClient
 from tests.live.until import LIMIT, until
 
@@ -18,6 +20,8 @@ NO_STORE = 10049
 create a stream in this way if it is still removing the store of one that was deleted just before, under that name."""
 
 PASSING = {NO_PEERS, NO_STORE}
+
+_ANSWER = 15.0  # seconds after which an answer counts as lost
 
 
 class RawPeer:
@@ -51,16 +55,20 @@ class RawPeer:
         # Also where the server was faster: then a test that closes it may end before that.
         await self.client.close()
 
-    async def api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def api(self, subject: str, body: dict[str, Any] | None = None, *, within: float = LIMIT) -> dict[str, Any]:
         data = b"" if body is None else json.dumps(body).encode()
-        reply = await self.client.request("$JS.API." + subject, data, timeout=LIMIT)
+        reply = await self.client.request("$JS.API." + subject, data, timeout=within)
         answer: dict[str, Any] = json.loads(reply.data)
         return answer
 
     async def create_stream(self, **config: Any) -> dict[str, Any]:
+        """Create a stream, again if the answer is lost: a 2.9 cluster loses it in a change of leaders."""
         async with asyncio.timeout(LIMIT):
             while True:
-                answer = await self.api(f"STREAM.CREATE.{config['name']}", config)
+                try:
+                    answer = await self.api(f"STREAM.CREATE.{config['name']}", config, within=_ANSWER)
+                except nats.errors.TimeoutError:
+                    continue
                 if answer.get("error", {}).get("err_code") not in PASSING:
                     break
                 await asyncio.sleep(0.02)
