@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import yaml
 
+from nats_conformance.catalogue.selection import is_meant
 from nats_conformance.errors import CatalogueError
 
 STATEMENTS: Final = Path(__file__).with_name("statements.yaml")
@@ -25,7 +26,7 @@ class Statement:
     Attributes:
         adr: the document, such as `ADR-28`.
         text: the statement, quoted.
-        cases: ids of cases that cover it, or beginnings of ids; empty if it is `untested`.
+        cases: ids of cases that cover it, or patterns as in `select`; empty if it is `untested`.
         untested: the reason why no case covers it; empty if a case does.
         outside: the reason why a process next to the server cannot satisfy it; empty if it can.
     """
@@ -37,8 +38,8 @@ class Statement:
     outside: str = ""
 
     def covers(self, case: str) -> bool:
-        """Return whether one of `cases` is the id `case`, or a beginning of it that ends at a slash."""
-        return any(case == name or case.startswith(f"{name.rstrip('/')}/") for name in self.cases)
+        """Return whether one of `cases` means the case with the id `case`."""
+        return any(is_meant(pattern, case) for pattern in self.cases)
 
 
 def read_statements(ids: Iterable[str], file: Path = STATEMENTS) -> tuple[Statement, ...]:
@@ -66,8 +67,7 @@ def _statement(adr: str, entry: Mapping[str, Any], ids: tuple[str, ...], file: P
     statement = Statement(adr, **(dict(entry) | {"cases": tuple(entry.get("cases", ()))}))
     if bool(statement.cases) == bool(statement.untested):
         raise CatalogueError(f"{place}: needs either cases, or untested with the reason")
-    for name in statement.cases:
-        alone = Statement(adr, "", (name,))
-        if not any(alone.covers(case) for case in ids):
-            raise CatalogueError(f"{place}: no case is '{name}', or begins with '{name}/'")
+    for pattern in statement.cases:
+        if not any(is_meant(pattern, case) for case in ids):
+            raise CatalogueError(f"{place}: no case is '{pattern}', or begins with '{pattern}/'")
     return statement

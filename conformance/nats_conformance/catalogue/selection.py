@@ -23,7 +23,7 @@ def select(cases: Sequence[Case], patterns: Sequence[str] = (), level: Level = L
     """
     wanted: set[str] = set()
     for pattern in patterns:
-        found = {case.id for case in cases if _is_meant(pattern, case.id)}
+        found = {case.id for case in cases if is_meant(pattern, case.id)}
         if not found:
             close = get_close_matches(pattern, [case.id for case in cases], n=1, cutoff=0.5)
             hint = f"; did you mean '{close[0]}'?" if close else "; `nats-conform list` shows them"
@@ -33,5 +33,6 @@ def select(cases: Sequence[Case], patterns: Sequence[str] = (), level: Level = L
     return tuple(case for case in cases if (not patterns or case.id in wanted) and case.level in levels)
 
 
-def _is_meant(pattern: str, case_id: str) -> bool:
+def is_meant(pattern: str, case_id: str) -> bool:
+    """Return whether a pattern, as `select` describes it, means a case."""
     return fnmatchcase(case_id, pattern) or case_id.startswith(pattern.rstrip("/") + "/")
