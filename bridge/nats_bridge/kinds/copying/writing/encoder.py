@@ -33,10 +33,6 @@ Operation: TypeAlias = tuple[bytes, bytes]
 Special: TypeAlias = "Operation | Rejected | None"
 """A message to send while no other is in flight, or to skip; or None."""
 
-CopiedAs: TypeAlias = tuple[bytes, bytes] | str | None
-"""The operation's beginning and the record's end; or the reason why it cannot be copied; or None if it is not
-selected."""
-
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
@@ -215,12 +211,6 @@ class CopyEncoder:
             append((sequence, operation))
         self._counters.unselected += unselected
         return len(batch), None
-
-    def copied_as(self, subject: bytes) -> CopiedAs:
-        """Return how copies of messages with a subject begin and end, or why there are none."""
-        known = self._known.young
-        destination = known[subject] if subject in known else self._known.enter(subject)
-        return (b"HPUB %b " % destination, self._tail(subject)) if isinstance(destination, bytes) else destination
 
     def _destination(self, subject: bytes) -> bytes | str | None:
         destination = self._sourcing.destination(subject)
