@@ -16,6 +16,7 @@ from nats_conformance.observation import Observation
 from nats_conformance.outcome import Outcome, Verdict
 from nats_conformance.running import play_all
 from nats_conformance.subject import CannotPlay
+from tests.unit.conformance.playing import opened
 
 DATA = Path(__file__).parents[2] / "data"
 CASES = DATA / "conformance_bridge.yaml"
@@ -52,11 +53,8 @@ async def verdicts(
 async def test_the_bridge_does_what_servers_do(server: str, dialect: str, tmp_path: Path) -> None:
     cases = read_file(CASES)
     subject = BridgeSubject(server, fetch(server), tmp_path, dialect=dialect)
-    await subject.open()
-    try:
+    async with opened(subject):
         judged, unplayed = await verdicts(subject, cases, tmp_path / "history.jsonl")
-    finally:
-        await subject.close()
     failed = {name: verdict for name, verdict in judged.items() if verdict.outcome is Outcome.FAIL}
     assert not failed
     newer = {"adr36/bridge/chain/1", "adr36/bridge/ingress/1"}
@@ -72,11 +70,8 @@ async def test_the_bridge_does_what_servers_do(server: str, dialect: str, tmp_pa
 async def test_a_rule_that_ends_the_sidecar_harms_no_other_case(tmp_path: Path) -> None:
     cases = read_file(CASES) + read_file(FAILING)
     subject = BridgeSubject("2.10.27", fetch("2.10.27"), tmp_path)
-    await subject.open()
-    try:
+    async with opened(subject):
         answers = {case.id: answer async for case, answer in subject.play_many(cases)}
-    finally:
-        await subject.close()
     assert answers.keys() == {case.id for case in cases}
     ended = answers["adr36/bridge/failing/1"]
     assert isinstance(ended, Observation)

@@ -24,6 +24,7 @@ from nats_conformance.reports.terminal import summary
 from nats_conformance.running import play_all
 from nats_conformance.subject import CannotPlay
 from tests.differential.whole_observation import is_determined, whole
+from tests.unit.conformance.playing import opened
 
 
 def chosen_cases(subject: NativeSubject, chosen: str) -> tuple[Case, ...]:
@@ -41,12 +42,9 @@ def chosen_cases(subject: NativeSubject, chosen: str) -> tuple[Case, ...]:
 async def test_servers_do_what_the_catalogue_and_the_engine_say(chosen: str, twin_version: str, tmp_path: Path) -> None:
     subject = NativeSubject(twin_version, fetch(twin_version), tmp_path)
     cases = chosen_cases(subject, chosen)
-    await subject.open()
-    try:
+    async with opened(subject):
         with HistoryWriter(tmp_path / "history.jsonl", {subject.identity.label: subject.identity}) as writer:
             await play_all(cases, [subject], writer)
-    finally:
-        await subject.close()
     history = read_history(tmp_path / "history.jsonl")
     result = judged(history, cases)
     assert result.passed, summary(result, 120, False)

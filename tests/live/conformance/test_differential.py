@@ -16,6 +16,7 @@ from nats_conformance.native_servers import fetch
 from nats_conformance.outcome import Outcome
 from tests.differential import ALL, DifferentialResult, Kind, compare, report
 from tests.differential.wrong_engines import WRONG, OneTooMany, Wrong
+from tests.unit.conformance.playing import opened
 
 ONE = "2.10.27"
 
@@ -63,11 +64,8 @@ async def test_a_wrong_engine_is_found_and_shrunk(wrong: Wrong, tmp_path: Path) 
     assert len(found.entry.splitlines()) < 40
     # What was printed is what a server shows: it can go into the catalogue as it is.
     subject = NativeSubject(ONE, fetch(ONE), tmp_path, at_once=1)
-    await subject.open()
-    try:
+    async with opened(subject):
         verdict = judge(case, Identity("native", ONE), await subject.play(case))
-    finally:
-        await subject.close()
     assert verdict.outcome is Outcome.PASS, (verdict, found.entry)
 
 

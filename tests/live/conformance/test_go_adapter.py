@@ -10,7 +10,7 @@ from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.implementations.library import LibrarySubject
 from nats_conformance.outcome import Outcome
 from tests.live.go_programs import go_program
-from tests.unit.conformance.playing import outcomes
+from tests.unit.conformance.playing import opened, outcomes
 
 VERSION = "2.15.1"
 """That of conformance/adapters/go/go.mod."""
@@ -19,12 +19,9 @@ VERSION = "2.15.1"
 @pytest.mark.exhaustive
 async def test_the_servers_own_transform_passes(tmp_path: Path) -> None:
     subject = LibrarySubject((str(go_program("conformance/adapters/go", tmp_path)),), VERSION)
-    await subject.open()
-    try:
+    async with opened(subject):
         assert subject.identity.label == f"NewSubjectTransform {VERSION} {VERSION}"
         assert subject.capabilities == {"bare_transform"}
         found, wrong = await outcomes(subject, read_catalogue())
-    finally:
-        await subject.close()
     assert wrong == []
     assert found[Outcome.PASS] > 400

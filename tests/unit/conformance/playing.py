@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from nats_conformance.catalogue.case import Case
 from nats_conformance.judging import judge
 from nats_conformance.outcome import Outcome
 from nats_conformance.subject import CannotPlay, Subject
+
+_Subject = TypeVar("_Subject", bound=Subject)
+
+
+@asynccontextmanager
+async def opened(subject: _Subject) -> AsyncIterator[_Subject]:
+    """Open a subject of test, and close it at the end."""
+    await subject.open()
+    try:
+        yield subject
+    finally:
+        await subject.close()
 
 
 async def outcomes(subject: Subject, cases: Iterable[Case]) -> tuple[Counter[Outcome], list[str]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from nats_conformance.errors import SubjectError
 from nats_conformance.implementations.library import LibrarySubject
 from nats_conformance.outcome import Outcome
 from nats_conformance.subject import CannotPlay
-from tests.unit.conformance.playing import outcomes
+from tests.unit.conformance.playing import opened, outcomes
 
 ADAPTER = (sys.executable, str(Path(__file__).parents[3] / "docs" / "reference_adapter.py"))
 
@@ -90,15 +88,6 @@ for line in sys.stdin:
     else:
         {answers}
 """
-
-
-@asynccontextmanager
-async def opened(subject: LibrarySubject) -> AsyncIterator[LibrarySubject]:
-    await subject.open()
-    try:
-        yield subject
-    finally:
-        await subject.close()
 
 
 def of(script: str, version: str = "2.15.1", **limits: float) -> LibrarySubject:

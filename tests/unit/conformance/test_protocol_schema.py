@@ -14,7 +14,7 @@ from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.implementations.library import LibrarySubject
 from nats_conformance.implementations.library_process import LibraryProcess
 from nats_conformance.implementations.library_protocol import CAPABILITIES, PROTOCOL, protocol_schema
-from tests.unit.conformance.playing import outcomes
+from tests.unit.conformance.playing import opened, outcomes
 
 ADAPTER = Path(__file__).parents[3] / "docs" / "reference_adapter.py"
 SCHEMA = protocol_schema()
@@ -46,11 +46,8 @@ async def test_exchanged_lines_have_the_described_form(offer: str, monkeypatch: 
     monkeypatch.setattr(LibraryProcess, "ask", checked)
     command = (sys.executable, str(ADAPTER), *(("--offer", offer) if offer else ()))
     subject = LibrarySubject(command, "2.15.1")
-    await subject.open()
-    try:
+    async with opened(subject):
         _, wrong = await outcomes(subject, read_catalogue()[::8])
-    finally:
-        await subject.close()
     assert wrong == []
     assert ops == {"hello", "bye"} | ({offer} if offer else set(CAPABILITIES) - {"bare_transform"})
 
