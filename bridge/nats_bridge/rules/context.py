@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
@@ -28,7 +27,8 @@ class RuleContext:
         term: the term in which this sidecar leads the rule.
         metrics: the rule's metrics, which outlive a run.
         tracing: makes spans around batches, or None.
-        absent_since: the time when the rule found its stream missing; None if it has run since, or never did.
+        absent_since_ns: the time when the rule found its stream missing, in nanoseconds since 1970; None if it has run
+            since, or never did.
     """
 
     sidecar: str
@@ -37,7 +37,7 @@ class RuleContext:
     term: Term = field(default_factory=Term)
     metrics: RuleMetrics = field(default_factory=RuleMetrics)
     tracing: RuleTracing | None = None
-    absent_since: datetime | None = None
+    absent_since_ns: int | None = None
 
     @property
     def fence(self) -> WriteFence:

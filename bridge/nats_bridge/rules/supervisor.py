@@ -16,6 +16,7 @@ it stays failed, and the sidecar ends.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -75,13 +76,13 @@ class Assembly:
         failed: Callable[[Any], None] = lambda _: None,
         term: Term | None = None,
         metrics: RuleMetrics | None = None,
-        absent_since: datetime | None = None,
+        absent_since_ns: int | None = None,
     ) -> RuleRun:
         """Return a run of one of the rules. It does nothing before its `check`.
 
         Args:
             rule: the rule.
-            failed, term, metrics, absent_since: see `RuleContext`; left out if the run is only checked.
+            failed, term, metrics, absent_since_ns: see `RuleContext`; left out if the run is only checked.
         """
         settings = self.settings
         context = RuleContext(
@@ -91,7 +92,7 @@ class Assembly:
             term or Term(),
             metrics or RuleMetrics(),
             self.tracing_of(rule),
-            absent_since,
+            absent_since_ns,
         )
         return kind_of(rule).run(rule, settings, self.connections, context)
 
@@ -140,7 +141,7 @@ class RuleSupervisor:
         self._checked: RuleRun | None = None  # the next run, if it is checked already
         self._last: OpenRun | None = None  # the present run, or the last one
         self._term = _no_term()
-        self._absent_since: datetime | None = None
+        self._absent_since_ns: int | None = None
         self._past: Counter[str] = Counter()  # counted by earlier runs
         self._log = _log.bind(rule=rule.name)
 
@@ -386,7 +387,7 @@ class RuleSupervisor:
             opened = self._open(run, term)
             led = await opened.start()
             if led:
-                self._absent_since = None  # a later run must not read the stream from its beginning again
+                self._absent_since_ns = None  # a later run must not read the stream from its beginning again
         except BridgeError:
             await self._end_run()
             if await _is_still_led(term):
@@ -452,14 +453,14 @@ class RuleSupervisor:
     # -- runs and terms ----------------------------------------------------------------------------------------------
 
     def _new_run(self, term: Term | None = None) -> RuleRun:
-        return self._assembly.make_run(self.rule, self._run_failed, term, self.metrics, self._absent_since)
+        return self._assembly.make_run(self.rule, self._run_failed, term, self.metrics, self._absent_since_ns)
 
     async def _missing_for(self, run: RuleRun) -> StreamMissingError | None:
         """Check a run; return the error if it needs a stream that does not exist."""
         try:
             await run.check()
         except StreamMissingError as error:
-            self._absent_since = self._absent_since or datetime.now(UTC)
+            self._absent_since_ns = self._absent_since_ns or time.time_ns()
             self._log.warning("rule.waiting", reason=str(error), meaning="starts when it appears")
             return error
         return None

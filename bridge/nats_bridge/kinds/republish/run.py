@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from nats_bridge.rules.context import RuleContext
 
 
-_CLOCKS = timedelta(minutes=5)  # by which the clocks of sidecar and server may differ
+_CLOCKS_NS = 300 * 10**9  # by which the clocks of sidecar and server may differ
 
 
 class RepublishRun(RuleRun):
@@ -142,12 +141,12 @@ class RepublishRun(RuleRun):
         A stream that only reappeared (restored or loaded late) is older than the wait, or has messages older than its
         creation time. Servers before 2.14 change that time (`nats_bridge.client.stream_identity`).
         """
-        start, absent_since = self.rule.start, self._context.absent_since
-        if start.policy != "new" or absent_since is None:
+        start, absent_since_ns = self.rule.start, self._context.absent_since_ns
+        if start.policy != "new" or absent_since_ns is None:
             return start
         created = nanoseconds_of(str(self._info["created"]))
         first = Bounds.of(self._info).first
-        is_young = created >= int((absent_since - _CLOCKS).timestamp()) * 1_000_000_000
+        is_young = created >= absent_since_ns - _CLOCKS_NS
         return Start("first") if is_young and (first is None or first.time_ns >= created) else start
 
     async def keep_start(self) -> None:
