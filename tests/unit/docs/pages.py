@@ -12,7 +12,7 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglo
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-_CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _LINK = re.compile(r"\]\(([^()\s]+(?:\([^()]*\)[^()\s]*)?)\)|^\[[^\]]+\]: (\S+)$", re.MULTILINE)
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
@@ -53,14 +53,14 @@ def codes() -> Iterator[Piece]:
     """The pieces of code within sentences."""
     for page in PAGES:
         text = prose(page)
-        for code in _CODE.finditer(text):
+        for code in CODE.finditer(text):
             yield Piece(page, _line(text, code.start()), " ".join(code[1].split()))
 
 
 def links() -> Iterator[Piece]:
     """The targets of links."""
     for page in PAGES:
-        text = _CODE.sub(_blank, prose(page))
+        text = CODE.sub(_blank, prose(page))
         for link in _LINK.finditer(text):
             yield Piece(page, _line(text, link.start()), link[1] or link[2])
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from docs.reference.pages import FOLDER
 from docs.reference.pages import PAGES as REFERENCE
-from tests.unit.docs.pages import ROOT, prose
+from tests.unit.docs.pages import CODE, ROOT, prose
 
 LIMITS: Final = Path(__file__).with_name("style.json")
 _GENERATED: Final = {(FOLDER / name).resolve() for name in REFERENCE} | {
@@ -64,14 +64,13 @@ RATES: Final[Mapping[str, tuple[re.Pattern[str], float]]] = {
 }
 """Per 1,000 words: the most of the first two, the least of the last."""
 _LEAST: Final = "you"
-_CODE: Final = re.compile(r"(?<!`)`[^`]+`(?!`)")
 _ADDRESS: Final = re.compile(r"\]\([^)\s]+\)")
 _TABLE: Final = re.compile(r"^\|.*$", re.MULTILINE)
 
 
 def hits(text: str) -> Iterator[tuple[str, int, str]]:
     """Rule, line and words of each construction in the prose of a page."""
-    plain = _ADDRESS.sub("]", _CODE.sub(_as_a_word, text))
+    plain = _ADDRESS.sub("]", CODE.sub(_as_a_word, text))
     for rule, pattern in RULES.items():
         for found in pattern.finditer(plain):
             yield rule, plain.count("\n", 0, found.start()) + 1, " ".join(found[0].split())[:60]
@@ -79,7 +78,7 @@ def hits(text: str) -> Iterator[tuple[str, int, str]]:
 
 def rates(text: str) -> tuple[int, dict[str, int]]:
     """The words of a page without tables and code, and how often each of `RATES` occurs in them."""
-    plain = _TABLE.sub("", _ADDRESS.sub("]", _CODE.sub(_as_a_blank, text)))
+    plain = _TABLE.sub("", _ADDRESS.sub("]", CODE.sub(_as_a_blank, text)))
     return len(re.findall(r"[A-Za-z][\w'-]*", plain)), {
         name: len(pattern.findall(plain)) for name, (pattern, _) in RATES.items()
     }
