@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.errors import RuleRefusedError
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
@@ -42,56 +44,53 @@ Servers = Callable[..., NativeServer]
 async def test_republish(
     delivery: str, following: int, newest_version: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
-    async with native_server(newest_version) as server:
-        peer = await enduring_peer(server.url)
-        here = await Scene.make(peer, "S")
-
-        async def done(messages: int) -> None:
-            await here.bridged.count(messages)
-            if delivery == "at_least_once":  # what is in doubt would be written again
-                await _acknowledged(here, messages)
-
-        async with PowerCut.of(server, peer) as power:
-            settings = settings_for(power.url, here.rule(start="first", delivery=delivery))
-            async with running(settings) as bridge:
-                await _lose_half(power, lambda _, messages: here.load.burst(messages), done)
-                await here.load.burst(following)
-                await here.native.count(KEPT + LOST + following)
-                power.back()
-                await here.bridged.count(KEPT + LOST + following)
-                again = list(range(KEPT + 1, KEPT + following + 1))
-                assert here.bridged.sequences == [*range(1, KEPT + LOST + 1), *again]
-                # What precedes them on their subjects was learned again.
-                here.bridged.messages, here.native.messages = (
-                    seen.messages[KEPT + LOST :] for seen in (here.bridged, here.native)
-                )
-                assert differing(here.bridged, here.native) == []
-                assert bridge.runs[0].counters.shorter_streams == 1
+    async with _half_lost(delivery, following, newest_version, native_server, enduring_peer) as (here, power, bridge):
+        await here.native.count(KEPT + LOST + following)
+        power.back()
+        await here.bridged.count(KEPT + LOST + following)
+        again = list(range(KEPT + 1, KEPT + following + 1))
+        assert here.bridged.sequences == [*range(1, KEPT + LOST + 1), *again]
+        # The predecessors of the new messages were read again.
+        here.bridged.messages, here.native.messages = (
+            seen.messages[KEPT + LOST :] for seen in (here.bridged, here.native)
+        )
+        assert differing(here.bridged, here.native) == []
+        assert bridge.runs[0].counters.shorter_streams == 1
 
 
 async def test_a_lost_message_is_not_acknowledged(
     newest_version: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
     """The acknowledgement would hold for the message that has its sequence now, if the sidecar was killed then."""
-    async with native_server(newest_version) as server:
+    async with _half_lost("at_least_once", 20, newest_version, native_server, enduring_peer) as (here, power, _):
+        acks = await here.peer.collect("$JS.ACK.S.>")
+        power.back()
+        await here.bridged.count(KEPT + LOST + 20)
+        await _acknowledged(here, KEPT + 20)
+    sequences = {int(subject.split(b".")[-4]) for subject, *_ in acks.messages}
+    assert sequences
+    assert max(sequences) == KEPT + 20
+
+
+@asynccontextmanager
+async def _half_lost(
+    delivery: str, following: int, version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> AsyncIterator[tuple[Scene, PowerCut, Sidecar]]:
+    """A rule whose stream has lost messages that it republished, and has others now; its connection is still cut."""
+    async with native_server(version) as server:
         peer = await enduring_peer(server.url)
         here = await Scene.make(peer, "S")
 
         async def done(messages: int) -> None:
             await here.bridged.count(messages)
-            await _acknowledged(here, messages)
+            if delivery == "at_least_once":  # messages in doubt would be written again
+                await _acknowledged(here, messages)
 
-        async with PowerCut.of(server, peer) as power:
-            async with running(settings_for(power.url, here.rule(start="first", delivery="at_least_once"))):
-                await _lose_half(power, lambda _, messages: here.load.burst(messages), done)
-                await here.load.burst(20)
-                acks = await peer.collect("$JS.ACK.S.>")
-                power.back()
-                await here.bridged.count(KEPT + LOST + 20)
-                await _acknowledged(here, KEPT + 20)
-            sequences = {int(subject.split(b".")[-4]) for subject, *_ in acks.messages}
-            assert sequences
-            assert max(sequences) == KEPT + 20
+        rule = here.rule(start="first", delivery=delivery)
+        async with PowerCut.of(server, peer) as power, running(settings_for(power.url, rule)) as bridge:
+            await _lose_half(power, lambda _, messages: here.load.burst(messages), done)
+            await here.load.burst(following)
+            yield here, power, bridge
 
 
 async def _acknowledged(here: Scene, sequence: int) -> None:
