@@ -145,7 +145,7 @@ class Stage:
     async def _decide(self, verb: str, config: Mapping[str, Json]) -> Decision:
         moved = self._moved.config(config)
         name = moved.get("name")
-        # With no_ack there is no answer. Such a case has expected messages in the stream to wait for.
+        # A stream with no_ack does not answer. A case with one expects messages in the stream, and these are awaited.
         self._is_silent |= config.get("no_ack") is True
         # The name in the API subject must be one token, even if the name in the configuration is not.
         addressed = name if isinstance(name, str) and name and not set(name) & _NO_TOKEN else "_"

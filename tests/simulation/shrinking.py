@@ -13,8 +13,8 @@ _TURNS = 3  # other interleavings in which a smaller schedule is tried at the en
 class Shrinking:
     """Removes faults from failing runs: halves first, then single ones, the late ones before the early ones.
 
-    What is left out changes what is drawn after it, so a race that a fault has met may not happen again without another
-    one. In the end, each fault is therefore left out in other interleavings as well.
+    A run without a fault draws other values after it, so a race may not happen again. In the end, each fault is
+    therefore left out in other interleavings as well.
 
     Args:
         most: runs, for all seeds together.
@@ -37,7 +37,7 @@ class Shrinking:
         return found
 
     def _without_pieces(self, found: Found, size: int, turns: int) -> tuple[Found, bool]:
-        """Leave out so many faults that follow each other, again and again."""
+        """Leave out `size` neighbouring faults at a time, from the last ones to the first ones."""
         smaller, end = False, len(found.faults)
         while end > 0:
             start = max(end - size, 0)

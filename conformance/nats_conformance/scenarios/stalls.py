@@ -116,7 +116,7 @@ async def rollup_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def refused_first_message_of_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Begin with a message that the target refuses: there is no position to stall at."""
+    """Begin with a message that the target refuses, so the source has no position to return to."""
     return await _copy(laboratory, _ROLLUP, _SOURCES, has_first=False)
 
 
