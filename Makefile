@@ -55,7 +55,7 @@ help:
 	@echo "make versions-test  all unit and live tests, on every version"
 	@echo "make follow  what nats-server versions newer than the table change, and whether the engine follows; the report is in build/follow"
 	@echo "             (FOLLOW='--versions 2.16.0' for some, FOLLOW='--from 2.15.1' as if the table ended there; needs Go)"
-	@echo "make stress  T='tests/live/test_twin.py -k 2.15.1' N=30: chosen tests, N times next to busy loops and stopped processes"
+	@echo "make stress  T='tests/live/republish/test_twin.py -k 2.15.1' N=30: chosen tests, N times next to busy loops and stopped processes"
 	@echo "make mutants   whether tests find changes of pure modules; M=nats_transforms.subject for one module"
 	@echo "make simulate  SEEDS=200: the sidecar in virtual time with a simulated server and drawn faults; SEED=7 for one again"
 	@echo "make twins   200,000 messages in random streams with all that servers of 2.10 to 2.15 store: native next to the bridge"

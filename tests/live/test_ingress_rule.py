@@ -24,11 +24,11 @@ from nats_transforms.dialect import server_dialect
 from nats_transforms.republish import StoredMessage, unpublishable
 from nats_transforms.transform import compile_transform
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.republish.test_twin import BLOCKS, PAYLOADS
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
-from tests.live.test_twin import BLOCKS, PAYLOADS
 from tests.live.until import LIMIT, until
 
 Name = Callable[[str], str]

@@ -10,8 +10,8 @@ import pytest
 from nats_bridge.settings import Settings
 from nats_bridge_spark.errors import reported
 from nats_conformance.native_servers import NativeServer
-from tests.live.newer_streams import MIXES, config_of, filled
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.republish.newer_streams import MIXES, config_of, filled
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 from tests.spark.backfills import backfilled, held

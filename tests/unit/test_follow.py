@@ -172,15 +172,15 @@ def test_few_inputs_of_a_seed_are_shown_and_the_others_counted() -> None:
 
 def test_live_tests_that_fail_are_named_with_their_command() -> None:
     report = (
-        '<testsuites><testsuite><testcase classname="tests.live.test_twin" name="test_a[2.15.3]">'
+        '<testsuites><testsuite><testcase classname="tests.live.republish.test_twin" name="test_a[2.15.3]">'
         '<failure message="AssertionError: x&#10;y">trace</failure></testcase>'
-        '<testcase classname="tests.live.test_twin" name="test_b"/></testsuite></testsuites>'
+        '<testcase classname="tests.live.republish.test_twin" name="test_b"/></testsuite></testsuites>'
     )
     (failed,) = failing(STEP, report)
-    assert failed.name == "tests/live/test_twin.py::test_a[2.15.3]"
+    assert failed.name == "tests/live/republish/test_twin.py::test_a[2.15.3]"
     assert failed.text == "AssertionError: x\ny"
     assert failed.again.startswith(
-        "NATS_BRIDGE_TEST_SERVER=2.15.3 .venv/bin/python -m pytest 'tests/live/test_twin.py::"
+        "NATS_BRIDGE_TEST_SERVER=2.15.3 .venv/bin/python -m pytest 'tests/live/republish/test_twin.py::"
     )
 
 

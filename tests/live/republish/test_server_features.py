@@ -12,8 +12,8 @@ from nats_bridge.app.preflight import check_server
 from nats_bridge.client.wire import Delivered
 from nats_transforms import header_block
 from tests.live.copied_messages import everything
-from tests.live.newer_streams import MINUTE, MIXES, config_of, filled
 from tests.live.raw_messages import OpenPeer
+from tests.live.republish.newer_streams import MINUTE, MIXES, config_of, filled
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.test_advisories_rule import dead_letters, letters, terminate
