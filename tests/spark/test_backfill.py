@@ -11,7 +11,7 @@ from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
 from nats_transforms.dialect import dialect
 from tests.live.copied_messages import by_entry, everything, taken_apart
-from tests.live.copying_shapes import SHAPES, Sources, filled
+from tests.live.copying.copying_shapes import SHAPES, Sources, filled
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for

@@ -14,7 +14,7 @@ from pyspark.taskcontext import TaskContext
 
 from nats_bridge_spark.errors import OptionError, PipelineError, RowError, SchemaError, UnreachableError, reported
 from pyspark_jetstream import register
-from tests.live.forgotten_ids import FORGETFUL, PROBE, last_sequence, until_forgotten
+from tests.live.copying.forgotten_ids import FORGETFUL, PROBE, last_sequence, until_forgotten
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
 

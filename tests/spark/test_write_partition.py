@@ -25,8 +25,8 @@ from nats_bridge_spark.sink.options import WriteOptions
 from nats_bridge_spark.sink.partition_write import PartitionWrite, WrittenPartition
 from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
 from nats_conformance.native_servers import NativeServer
+from tests.live.copying.forgotten_ids import FORGETFUL, forgotten
 from tests.live.cut_wire import cut_wire
-from tests.live.forgotten_ids import FORGETFUL, forgotten
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until

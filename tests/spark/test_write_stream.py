@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nats_bridge_spark.errors import OptionError, PipelineError, RowError, reported
-from tests.live.forgotten_ids import PROBE, until_forgotten
+from tests.live.copying.forgotten_ids import PROBE, until_forgotten
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
 

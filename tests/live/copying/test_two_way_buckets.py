@@ -12,8 +12,8 @@ from nats.js.kv import KeyValue
 
 from nats_bridge.app.preflight import check_server
 from nats_conformance.native_servers import NativeServer
+from tests.live.copying.test_copying_kv import bucket
 from tests.live.sidecars import running, settings_for
-from tests.live.test_copying_kv import bucket
 from tests.live.until import until
 
 Connect = Callable[..., Any]

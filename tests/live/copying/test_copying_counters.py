@@ -21,8 +21,8 @@ from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeCluster, NativeServer
 from nats_transforms import header_block
 from tests.live.copied_messages import copied, everything
+from tests.live.copying.forgotten_ids import FORGETFUL
 from tests.live.cut_wire import cut_wire
-from tests.live.forgotten_ids import FORGETFUL
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import sidecar_processes

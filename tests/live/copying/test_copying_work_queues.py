@@ -18,8 +18,8 @@ from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.kinds.copying.kind import KIND
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
+from tests.live.copying.forgotten_ids import FORGETFUL, PROBE, forgotten
 from tests.live.cut_wire import cut_wire
-from tests.live.forgotten_ids import FORGETFUL, PROBE, forgotten
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
 from tests.live.replicas import replicas

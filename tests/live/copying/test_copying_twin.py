@@ -17,7 +17,7 @@ from nats_transforms.dialect import server_dialect
 from nats_transforms.republish import StoredMessage
 from nats_transforms.sourcing import Copied, compile_sourcing
 from tests.live.copied_messages import CopiedMessage, by_entry, copied, everything, taken_apart
-from tests.live.copying_shapes import SHAPES, TRANSFORMS, Sources, filled
+from tests.live.copying.copying_shapes import SHAPES, TRANSFORMS, Sources, filled
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for

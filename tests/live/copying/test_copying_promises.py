@@ -12,11 +12,11 @@ from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.position.resume_point import Resume
 from nats_bridge.kinds.copying.position.resuming import Resuming
 from tests.live.copies import Copies, record_of
+from tests.live.copying.test_keep_sequence import mirror
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
-from tests.live.test_keep_sequence import mirror
 from tests.live.until import until
 
 SECOND = 10**9

@@ -12,7 +12,7 @@ from nats_transforms import header_block
 from nats_transforms.dialect import dialect
 from tests.live.copied_messages import copied, everything
 from tests.live.copies import Copies
-from tests.live.forgotten_ids import FORGETFUL, forgotten
+from tests.live.copying.forgotten_ids import FORGETFUL, forgotten
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for

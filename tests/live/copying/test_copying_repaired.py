@@ -10,7 +10,7 @@ import pytest
 from nats_bridge.kinds.copying.position import tail_reader as target_tail
 from nats_bridge.kinds.copying.writing.window import LEAST
 from tests.live.copies import Copies
-from tests.live.forgotten_ids import FORGETFUL, forgotten
+from tests.live.copying.forgotten_ids import FORGETFUL, forgotten
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
