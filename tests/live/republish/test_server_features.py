@@ -11,12 +11,12 @@ import pytest
 from nats_bridge.app.preflight import check_server
 from nats_bridge.client.wire import Delivered
 from nats_transforms import header_block
+from tests.live.advisories.test_advisories_rule import dead_letters, letters, terminate
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import OpenPeer
 from tests.live.republish.newer_streams import MINUTE, MIXES, config_of, filled
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
-from tests.live.test_advisories_rule import dead_letters, letters, terminate
 
 ACTING = re.compile(rb"(?<=\nNats-)(?=Incr:|Schedule|TTL:|Rollup:|Batch-)")
 LAST_SEQUENCE = re.compile(rb"(?<=\nNats-Last-Sequence: )[0-9]+")

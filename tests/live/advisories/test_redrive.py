@@ -24,13 +24,13 @@ from nats_bridge.kinds.advisories.advisory import Advisory, advisory_block, atta
 from nats_conformance.native_servers import NativeServer
 from nats_transforms import header_block
 from nats_transforms.republish import StoredMessage
+from tests.live.advisories.test_advisories_rule import dead_letters, holds, terminate
 from tests.live.commands import command_here
 from tests.live.creation_times import CHANGE_IT, change_creation_time
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
-from tests.live.test_advisories_rule import dead_letters, holds, terminate
 from tests.live.until import LIMIT, until
 
 Name = Callable[[str], str]
