@@ -8,9 +8,9 @@ from typing import Any
 
 from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
-from tests.live.test_watch import holds, publish, watched
-from tests.live.test_watch_rule import BOTH_ENDS, Watched, watching
 from tests.live.until import until
+from tests.live.watching.test_watch import holds, publish, watched
+from tests.live.watching.test_watch_rule import BOTH_ENDS, Watched, watching
 
 Servers = Callable[..., NativeServer]
 

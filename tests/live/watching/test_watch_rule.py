@@ -29,7 +29,8 @@ from tests.live.metrics_endpoint import scrape
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.test_health import FREE, get
-from tests.live.test_watch import (
+from tests.live.until import until
+from tests.live.watching.test_watch import (
     API_EXPORT,
     DELIVER_EXPORT,
     EXTERNAL,
@@ -40,7 +41,6 @@ from tests.live.test_watch import (
     leaf_of,
     publish,
 )
-from tests.live.until import until
 
 Servers = Callable[..., NativeServer]
 
