@@ -15,7 +15,7 @@ from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.settings import Settings
-from tests.live.handoffs import handoff
+from tests.live.handoff.handoffs import handoff
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, Seen

@@ -15,7 +15,7 @@ from nats_bridge.errors import RuleRefusedError
 from nats_bridge.settings import load
 from nats_conformance.native_servers import NativeServer
 from tests.live.commands import Ran, command_here
-from tests.live.handoffs import UPGRADES, handoff
+from tests.live.handoff.handoffs import UPGRADES, handoff
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, Seen

@@ -13,7 +13,7 @@ from nats_conformance.native_servers import NativeServer
 from nats_transforms import header_block
 from nats_transforms.republish import StoredMessage
 from tests.live.commands import command
-from tests.live.handoffs import ACCOUNTS, CASES, UPGRADES, Case, OpenScene, Scene, everything
+from tests.live.handoff.handoffs import ACCOUNTS, CASES, UPGRADES, Case, OpenScene, Scene, everything
 from tests.live.until import until
 
 

@@ -13,7 +13,7 @@ import pytest
 from nats_bridge.settings import load
 from nats_conformance.native_servers import NativeServer
 from tests.live.commands import Ran
-from tests.live.handoffs import UPGRADES, everything, handoff
+from tests.live.handoff.handoffs import UPGRADES, everything, handoff
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running
 
