@@ -19,7 +19,7 @@ from nats_conformance.native_servers import NativeServer
 from nats_transforms import tested_versions
 from tests.live.alert_rules import ALERTS, Look, fires
 from tests.live.copies import Copies
-from tests.live.leases import LONG
+from tests.live.leadership.leases import LONG
 from tests.live.metrics_endpoint import scrape
 from tests.live.raw_messages import OpenPeer
 from tests.live.reloading import reloading

@@ -22,7 +22,7 @@ from nats_bridge.rules.supervisor import RuleSupervisor
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
-from tests.live.leases import LONG, free, lease
+from tests.live.leadership.leases import LONG, free, lease
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
 from tests.live.reloading import reloading

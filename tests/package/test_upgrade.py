@@ -17,8 +17,8 @@ import pytest
 
 from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.conftest import _name_numbers, raw_peer, servers, unique_name
+from tests.live.leadership.replicas import LONG, EveryKind, replicas, under_load
 from tests.live.raw_messages import OpenPeer
-from tests.live.replicas import LONG, EveryKind, replicas, under_load
 from tests.live.shared_servers import SharedServers
 from tests.package.conftest import PROJECT, Release, build
 

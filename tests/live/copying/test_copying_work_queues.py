@@ -20,9 +20,9 @@ from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.copying.forgotten_ids import FORGETFUL, PROBE, forgotten
 from tests.live.cut_wire import cut_wire
+from tests.live.leadership.replicas import replicas
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
-from tests.live.replicas import replicas
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, sidecar_processes
 from tests.live.sidecars import failure_of, running, settings_for

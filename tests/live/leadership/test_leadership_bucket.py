@@ -31,7 +31,7 @@ from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeCluster, NativeServer
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
-from tests.live.leases import LONG, free, lease, write_lease
+from tests.live.leadership.leases import LONG, free, lease, write_lease
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene

@@ -13,7 +13,7 @@ from nats_bridge.rules.leadership.lease_store import bucket_config
 from nats_bridge.rules.leadership.leases import Leases
 from nats_conformance.native_servers import NativeCluster, NativeServer
 from nats_conformance.native_servers.native_server import free_port
-from tests.live.leases import write_lease
+from tests.live.leadership.leases import write_lease
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for

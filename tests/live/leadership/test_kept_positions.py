@@ -13,7 +13,7 @@ import structlog
 
 from nats_bridge.settings import Settings
 from tests.live.commands import command_here
-from tests.live.leases import LONG, free, lease, write_lease
+from tests.live.leadership.leases import LONG, free, lease, write_lease
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, document

@@ -13,7 +13,7 @@ import nats.errors
 
 from nats_bridge.client.tasks import end_tasks
 from tests.live.copies import record_of
-from tests.live.leases import write_lease
+from tests.live.leadership.leases import write_lease
 from tests.live.raw_messages import Collected, RawPeer
 from tests.live.sidecar_process import Load, Seen, SidecarProcess, document
 from tests.live.stored_messages import stored_messages

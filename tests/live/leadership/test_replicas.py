@@ -10,8 +10,8 @@ import pytest
 
 from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
+from tests.live.leadership.replicas import LONG, EveryKind, one_behind_another, replicas, under_load
 from tests.live.raw_messages import OpenPeer
-from tests.live.replicas import LONG, EveryKind, one_behind_another, replicas, under_load
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import SidecarProcess
 from tests.live.until import until
