@@ -64,7 +64,7 @@ async def reported(bridge: Sidecar, kind: str) -> dict[str, float]:
 
 async def the_alert_would_fire(bridge: Sidecar, kind: str, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether the metrics would fire the alert rule for lag after its `for`."""
-    (group,) = yaml.safe_load((Path(__file__).parents[2] / "k8s" / "monitoring" / "alerts.yaml").read_text("utf-8"))[
+    (group,) = yaml.safe_load((Path(__file__).parents[3] / "k8s" / "monitoring" / "alerts.yaml").read_text("utf-8"))[
         "groups"
     ]
     (text,) = [alert["expr"] for alert in group["rules"] if alert.get("alert") == "NatsBridgeLagging"]
