@@ -23,9 +23,9 @@ from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.window import LEAST
 from nats_conformance.native_servers import NativeCluster
-from tests.live.answered_load import answered_load
 from tests.live.copies import Copies
 from tests.live.copying.forgotten_ids import FORGETFUL, forgotten
+from tests.live.faults.answered_load import answered_load
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import sidecar_processes

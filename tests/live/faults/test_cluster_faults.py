@@ -23,8 +23,8 @@ from nats_bridge.consuming import rule_consumer
 from nats_bridge.kinds.republish.run import RepublishRun
 from nats_conformance.native_servers import NativeCluster, NativeServer
 from nats_transforms.tested_versions import LIVE_VERSIONS
-from tests.live.answered_load import AnsweredLoad, answered_load
 from tests.live.copies import record_of
+from tests.live.faults.answered_load import AnsweredLoad, answered_load
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Seen

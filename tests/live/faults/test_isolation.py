@@ -23,8 +23,8 @@ from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeCluster, NativeServer
 from nats_conformance.native_servers.native_server import free_port
 from nats_transforms.tested_versions import LIVE_VERSIONS
-from tests.live.answered_load import AnsweredLoad, answered_load
 from tests.live.copies import Copies
+from tests.live.faults.answered_load import AnsweredLoad, answered_load
 from tests.live.raw_messages import OpenPeer, connected
 from tests.live.sidecar_process import Scene, Seen, sidecar_processes
 from tests.live.sidecars import running, settings_for

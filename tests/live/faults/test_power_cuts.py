@@ -19,7 +19,7 @@ from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.errors import RuleRefusedError
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
-from tests.live.power_cut import PowerCut
+from tests.live.faults.power_cut import PowerCut
 from tests.live.raw_messages import OpenPeer, connected
 from tests.live.sidecar_process import Load, Scene, Seen, differing
 from tests.live.sidecars import running, settings_for
