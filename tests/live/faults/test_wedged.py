@@ -21,12 +21,12 @@ from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.republish.run import RepublishRun
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
+from tests.live.observing.test_health import get, status_of
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, Scene, sidecar_processes
 from tests.live.sidecars import running, settings_for
-from tests.live.test_health import get, status_of
 from tests.live.until import until
 
 Name = Callable[[str], str]

@@ -14,10 +14,10 @@ from nats_bridge.rules.leadership.leases import Leases
 from nats_conformance.native_servers import NativeCluster, NativeServer
 from nats_conformance.native_servers.native_server import free_port
 from tests.live.leadership.leases import write_lease
+from tests.live.observing.test_health import get
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
-from tests.live.test_health import get
 from tests.live.until import until
 
 _CLUSTER = re.compile(r"cluster \{.*\}")

@@ -12,11 +12,11 @@ from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.settings import Settings
 from tests.live.leadership.leases import LONG, free, write_lease
 from tests.live.leadership.replicas import replicas
+from tests.live.observing.test_health import get
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
-from tests.live.test_health import get
 from tests.live.until import until
 
 Name = Callable[[str], str]

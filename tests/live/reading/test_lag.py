@@ -25,7 +25,7 @@ from nats_conformance.native_servers import NativeServer
 from tests.live.conftest import Connect
 from tests.live.copies import Copies
 from tests.live.leadership.leases import LONG, free
-from tests.live.metrics_endpoint import scrape
+from tests.live.observing.metrics_endpoint import scrape
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene

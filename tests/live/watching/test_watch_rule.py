@@ -23,12 +23,12 @@ from nats_bridge.kinds.watching.request_rate import RequestRate
 from nats_bridge.kinds.watching.watch import Watch
 from nats_conformance.native_servers import NativeCluster, NativeServer, free_port
 from nats_conformance.native_servers.native_server import HOST
-from tests.live.alert_rules import Look, fires
 from tests.live.commands import command_here
-from tests.live.metrics_endpoint import scrape
+from tests.live.observing.alert_rules import Look, fires
+from tests.live.observing.metrics_endpoint import scrape
+from tests.live.observing.test_health import FREE, get
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running, settings_for
-from tests.live.test_health import FREE, get
 from tests.live.until import until
 from tests.live.watching.test_watch import (
     API_EXPORT,

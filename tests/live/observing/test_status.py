@@ -15,11 +15,11 @@ from nats_bridge.client.connection import open_connection
 from nats_conformance.native_servers import NativeServer
 from tests import status_documents as samples
 from tests.live.copies import Copies
+from tests.live.observing.test_health import FREE, get, status_of
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, Scene
 from tests.live.sidecars import running, settings_for
-from tests.live.test_health import FREE, get, status_of
 from tests.live.until import until
 
 Name = Callable[[str], str]

@@ -22,11 +22,11 @@ from nats_bridge.settings.checks import transforming
 from nats_conformance.native_servers import NativeServer
 from nats_transforms import tested_versions
 from nats_transforms.tested_versions import LIVE_VERSIONS
-from tests.live.metrics_endpoint import scrape
+from tests.live.observing.metrics_endpoint import scrape
+from tests.live.observing.test_health import FREE, status_of
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, document
 from tests.live.sidecars import running, settings_for
-from tests.live.test_health import FREE, status_of
 from tests.live.until import until
 
 OLDER, NEWEST = LIVE_VERSIONS[-2:]

@@ -14,15 +14,15 @@ import pytest
 import yaml
 
 from nats_bridge.telemetry.names import METRICS
-from tests.live.every_kind import EveryKind
 from tests.live.go_programs import go_program
-from tests.live.metrics_endpoint import scrape
+from tests.live.observing.every_kind import EveryKind
+from tests.live.observing.metrics_endpoint import scrape
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
-DASHBOARDS = Path(__file__).parents[2] / "k8s" / "monitoring"
+DASHBOARDS = Path(__file__).parents[3] / "k8s" / "monitoring"
 OF_TARGETS = {"job", "instance"}
 """What Prometheus adds to every sample."""
 

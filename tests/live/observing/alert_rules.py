@@ -14,9 +14,9 @@ from typing import Any, Final
 import promql_parser
 import yaml
 
-from tests.live.metrics_endpoint import Scrape
+from tests.live.observing.metrics_endpoint import Scrape
 
-FILE: Final = Path(__file__).parents[2] / "k8s" / "monitoring" / "alerts.yaml"
+FILE: Final = Path(__file__).parents[3] / "k8s" / "monitoring" / "alerts.yaml"
 ALERTS: Final[dict[str, dict[str, Any]]] = {
     alert["alert"]: alert for alert in yaml.safe_load(FILE.read_text("utf-8"))["groups"][0]["rules"]
 }

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from nats_bridge.telemetry.names import LEADER, METRICS
 from nats_conformance.native_servers import NativeServer
-from tests.live.every_kind import EveryKind
-from tests.live.metrics_endpoint import Scrape, scrape
+from tests.live.observing.every_kind import EveryKind
+from tests.live.observing.metrics_endpoint import Scrape, scrape
 from tests.live.raw_messages import OpenPeer
 from tests.live.reloading import reloading
 from tests.live.shared_servers import SharedServers

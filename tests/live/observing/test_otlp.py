@@ -23,8 +23,8 @@ from nats_bridge.telemetry.names import (
     WATCHED_STALLED,
     WATCHED_STATE,
 )
-from tests.live.every_kind import EveryKind
-from tests.live.otlp_receiver import OtlpReceiver, attributes, otlp_receiver
+from tests.live.observing.every_kind import EveryKind
+from tests.live.observing.otlp_receiver import OtlpReceiver, attributes, otlp_receiver
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, differing

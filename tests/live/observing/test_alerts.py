@@ -17,10 +17,10 @@ from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.rules.leadership.lease_store import bucket_config
 from nats_conformance.native_servers import NativeServer
 from nats_transforms import tested_versions
-from tests.live.alert_rules import ALERTS, Look, fires
 from tests.live.copies import Copies
 from tests.live.leadership.leases import LONG
-from tests.live.metrics_endpoint import scrape
+from tests.live.observing.alert_rules import ALERTS, Look, fires
+from tests.live.observing.metrics_endpoint import scrape
 from tests.live.raw_messages import OpenPeer
 from tests.live.reloading import reloading
 from tests.live.shared_servers import SharedServers
@@ -30,7 +30,7 @@ from tests.live.until import until
 
 VERSION = "2.15.3"
 FREE: dict[str, Any] = {"http": {"listen": "127.0.0.1:0"}}
-PAGE = (Path(__file__).parents[2] / "docs/runbooks.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/runbooks.md").read_text("utf-8")
 TRIED_ELSEWHERE = {
     "NatsBridgeLostMessages": "test_copying_work_queues",
     "NatsBridgeOutOfOrder": "test_copying_far",
