@@ -21,8 +21,8 @@ from tests.live.copies import Copies
 from tests.live.leadership.leases import LONG
 from tests.live.observing.alert_rules import ALERTS, Look, fires
 from tests.live.observing.metrics_endpoint import scrape
+from tests.live.operations.reloading import reloading
 from tests.live.raw_messages import OpenPeer
-from tests.live.reloading import reloading
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for

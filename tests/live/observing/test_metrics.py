@@ -11,8 +11,8 @@ from nats_bridge.telemetry.names import LEADER, METRICS
 from nats_conformance.native_servers import NativeServer
 from tests.live.observing.every_kind import EveryKind
 from tests.live.observing.metrics_endpoint import Scrape, scrape
+from tests.live.operations.reloading import reloading
 from tests.live.raw_messages import OpenPeer
-from tests.live.reloading import reloading
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for

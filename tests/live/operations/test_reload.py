@@ -23,9 +23,9 @@ from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.leadership.leases import LONG, free, lease
+from tests.live.operations.reloading import reloading
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
-from tests.live.reloading import reloading
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, Scene, Seen, differing
 from tests.live.sidecars import listeners_of
