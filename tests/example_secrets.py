@@ -7,7 +7,7 @@ from pathlib import Path
 import nkeys  # type: ignore[import-untyped]  # ships without types
 import trustme
 
-from tests.live.credentials import Files, Operator, seed_of
+from tests.live.security.credentials import Files, Operator, seed_of
 
 USER = 41
 """The number of the operator's user that the credentials file is for."""

@@ -15,7 +15,7 @@ from nats_bridge.settings import Connection
 from nats_bridge_spark.connections import connected, connected_by_options, connection_of, options_of
 from nats_bridge_spark.errors import OptionError, PipelineError, reported
 from nats_conformance.native_servers import NativeCluster, NativeServer
-from tests.live.credentials import Files, Make, client_certificate, creds, nkey, password
+from tests.live.security.credentials import Files, Make, client_certificate, creds, nkey, password
 from tests.live.until import LIMIT, until
 
 if TYPE_CHECKING:

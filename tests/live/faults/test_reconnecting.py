@@ -24,10 +24,10 @@ from nats_bridge.errors import BridgeError, InboxRefusedError, ServerUnreachable
 from nats_bridge.settings.secrets import FromFile, Held
 from nats_conformance.native_servers import NativeServer
 from nats_conformance.native_servers.native_server import free_port
-from tests.live.credentials import Files
 from tests.live.cut_wire import cut_wire
 from tests.live.observing.test_health import FREE, get, status_of
 from tests.live.raw_messages import OpenPeer
+from tests.live.security.credentials import Files
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until

@@ -13,8 +13,8 @@ import pytest
 from nats_bridge.settings import load
 from nats_conformance.native_servers import NativeServer, free_port
 from tests.live.commands import Ran, command_here
-from tests.live.credentials import JETSTREAM, Operator
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.security.credentials import JETSTREAM, Operator
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import SidecarProcess
 from tests.live.stored_messages import stored_messages

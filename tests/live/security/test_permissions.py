@@ -21,8 +21,8 @@ from nats_bridge.jobs.stream_facts import look_up
 from nats_bridge.permissions import ConnectionGrants, Grant, as_text, grants_of
 from nats_conformance.native_servers import NativeServer
 from nats_transforms.subject import is_subset
-from tests.live.permitted import FIRST, KEEPER, Scenario, Used, every_kind, used
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.security.permitted import FIRST, KEEPER, Scenario, Used, every_kind, used
 from tests.live.until import until
 
 Servers = Callable[..., NativeServer]

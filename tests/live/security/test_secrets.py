@@ -22,7 +22,7 @@ from nats_bridge.observability.logs import configure_logs
 from nats_bridge.settings import Log, Settings, load
 from nats_bridge.settings.connect_options import connect_options
 from nats_conformance.native_servers import NativeServer
-from tests.live.credentials import (
+from tests.live.security.credentials import (
     Files,
     Make,
     client_certificate,

@@ -20,9 +20,9 @@ from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.errors import BridgeError, ConfigError, CredentialsError
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
-from tests.live import credentials
-from tests.live.credentials import NOT_BEFORE_2_10, WAYS, Files, Make, Operator
 from tests.live.cut_wire import cut_wire
+from tests.live.security import credentials
+from tests.live.security.credentials import NOT_BEFORE_2_10, WAYS, Files, Make, Operator
 from tests.live.until import LIMIT, until
 
 pytestmark = pytest.mark.usefixtures("quick_reconnects")

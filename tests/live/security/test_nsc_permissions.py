@@ -16,8 +16,8 @@ from nats_bridge.settings import load
 from nats_conformance.native_servers import NativeServer
 from tests.live.commands import command_here
 from tests.live.conftest import Connect
-from tests.live.credentials import Operator
-from tests.live.permitted import used
+from tests.live.security.credentials import Operator
+from tests.live.security.permitted import used
 from tests.live.until import LIMIT, until
 
 ADMIN, LIMITED = 1, 2
