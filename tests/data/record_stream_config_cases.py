@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from nats_conformance.native_servers import NativeServer
 from nats_transforms.tested_versions import TESTED_VERSIONS
-from tests.live.stream_config_answers import ask, difference
+from tests.live.servers.stream_config_answers import ask, difference
 
 FILES = [Path(__file__).with_name(name) for name in ("stream_config_cases.json", "stream_config_texts.json")]
 VERSIONS = TESTED_VERSIONS

@@ -16,8 +16,8 @@ from nats_bridge_spark.source.range_reader import read_range
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.schema import read_schema
 from nats_conformance.native_servers import NativeServer
-from tests.live.domains import linked_domains
 from tests.live.raw_messages import OpenPeer
+from tests.live.servers.domains import linked_domains
 from tests.spark.reading import spark_schema
 
 FILE = Path("/secret/file")

@@ -2,7 +2,7 @@
 
 nats-py keeps its role (servers, authentication, TLS, reconnecting, requests). Its parser and its transport are replaced
 with `batch_parser` and `wide_transport`. Only these three modules use nats-py's internals, and
-`tests/live/test_wire.py` checks that they still fit.
+`tests/live/servers/test_wire.py` checks that they still fit.
 
 A subscription made with `subscribe_batches` gets its messages in batches; nats-py handles all others.
 """

@@ -11,9 +11,9 @@ import pytest
 
 from nats_conformance.native_servers import NativeServer
 from nats_conformance.native_servers.versions import numbers
-from tests.live.stream_config_answers import ask, difference
+from tests.live.servers.stream_config_answers import ask, difference
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 
 
 @pytest.mark.parametrize("file", ["stream_config_cases.json", "stream_config_texts.json"])

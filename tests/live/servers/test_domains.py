@@ -14,8 +14,8 @@ from nats_bridge.settings import Settings
 from nats_conformance.native_servers import free_port
 from nats_conformance.native_servers.native_server import HOST
 from tests.live.copies import Copies
-from tests.live.domains import Domains, Servers, linked_domains
 from tests.live.raw_messages import OpenPeer
+from tests.live.servers.domains import Domains, Servers, linked_domains
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
