@@ -18,7 +18,7 @@ from tests.live.sidecar_process import last_sequence_of
 from tests.live.sidecars import running
 from tests.live.until import LIMIT
 
-CONFIG = Path(__file__).parents[2] / "config"
+CONFIG = Path(__file__).parents[3] / "config"
 Connect = Callable[..., Any]
 
 

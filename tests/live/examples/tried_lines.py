@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.live.raw_messages import Collected, RawPeer
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 _DEFAULT_SERVER = "nats://127.0.0.1:4222"
 
 

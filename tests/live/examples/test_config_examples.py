@@ -14,15 +14,15 @@ from nats_bridge.app.preflight import check_server
 from nats_bridge.settings import Settings, load
 from nats_conformance.native_servers import NativeServer
 from tests.example_secrets import USER, WEST_USER, place_secrets
+from tests.live.examples.tried_lines import Tried, lines_to_try
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.security.credentials import JETSTREAM, PATIENCE, Files, Operator, new_keys, public
 from tests.live.sidecars import running
-from tests.live.tried_lines import Tried, lines_to_try
 from tests.live.until import LIMIT, until
 
 Servers = Callable[..., NativeServer]
 
-CONFIG = Path(__file__).parents[2] / "config"
+CONFIG = Path(__file__).parents[3] / "config"
 SECURED = CONFIG / "secured-connections.yaml"
 EXAMPLES = [path for path in sorted(CONFIG.glob("*.yaml")) if path != SECURED]
 EAST, WEST = "nats://127.0.0.1:4222", "nats://127.0.0.1:4223"

@@ -17,7 +17,7 @@ from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.sidecars import running
 
-PAGE = (Path(__file__).parents[2] / "docs" / "republish.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "republish.md").read_text("utf-8")
 STREAMS: tuple[dict[str, Any], ...] = (
     {"name": "ORDERS", "subjects": ["orders.>"]},
     {"name": "JOBS", "subjects": ["jobs.>"], "retention": "workqueue"},
