@@ -1,4 +1,4 @@
-"""What `GET /status` can say, for tests of those who show it; tests/live/observing/test_status.py holds the real one to it."""
+"""Answers of `GET /status`, for tests of those who show it; tests/live/observing/test_status.py keeps them true."""
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ VERSION = "2.15.3"
 FREE: dict[str, Any] = {"http": {"listen": "127.0.0.1:0"}}
 PAGE = (Path(__file__).parents[3] / "docs/runbooks.md").read_text("utf-8")
 TRIED_ELSEWHERE = {
-    "NatsBridgeLostMessages": "test_copying_work_queues",
-    "NatsBridgeOutOfOrder": "test_copying_far",
-    "NatsBridgeMessagesInDoubt": "test_ends",
+    "NatsBridgeLostMessages": "copying/test_copying_work_queues",
+    "NatsBridgeOutOfOrder": "copying/test_copying_far",
+    "NatsBridgeMessagesInDoubt": "operations/test_ends",
 }
 """Faults that take a scene of their own: the test there asserts the counter that the alert is about."""
 
@@ -60,7 +60,7 @@ def test_every_alert_is_tried() -> None:
     assert tried | set(TRIED_ELSEWHERE) == set(ALERTS)
     for name, module in TRIED_ELSEWHERE.items():
         (counter,) = re.findall(r"nats_bridge_(\w+)_messages_total", ALERTS[name]["expr"])
-        assert f'"{counter}"] == ' in (Path(__file__).parent / f"{module}.py").read_text("utf-8")
+        assert f'"{counter}"] == ' in (Path(__file__).parents[1] / f"{module}.py").read_text("utf-8")
 
 
 async def test_a_sidecar_that_ended(
