@@ -221,8 +221,9 @@ _SHARED: Final[dict[str, LogEvent]] = {
     "reader.stream_shorter": LogEvent(
         "warning",
         "The server lost the end of the stream, which may hold other messages under the same sequences; reading"
-        " continues after what is left.",
-        ("position", "last_sequence", "after"),
+        " continues after what is left. With `lost`, `at_most_once` had already sent later messages: it does not send"
+        " that many new ones.",
+        ("position", "last_sequence", "after", "lost"),
     ),
     "consumer.taken_over": LogEvent(
         "warning",

@@ -54,7 +54,7 @@ class PushConsumer:
         self._server = server
         self._first: deque[int] = deque()  # what is delivered out of the common order: the last of each subject
         self._pending: dict[int, int] = {}  # without an acknowledgement: consumer sequences, by stream sequence
-        self._bytes = 0
+        self._bytes = self._acked_ns = 0
         self._control = b""
         self._controlled = 0  # bytes that the request for flow control was about
         self._window = _WINDOW
@@ -276,7 +276,7 @@ class PushConsumer:
 
     def acknowledged(self, stream_sequence: int, consumer_sequence: int) -> None:
         """An acknowledgement has arrived."""
-        policy = self.config.get("ack_policy")
+        policy, self._acked_ns = self.config.get("ack_policy"), self._server.world.now_ns
         if policy == "all" and consumer_sequence <= self.delivered.consumer_seq:
             self._pending = {at: number for at, number in self._pending.items() if number > consumer_sequence}
             if consumer_sequence > self.floor.consumer_seq:
@@ -307,23 +307,22 @@ class PushConsumer:
         numbered = enumerate(open_ones if self._keeps_pending else (), self.floor.consumer_seq + 1)
         self._pending = {sequence: number for number, sequence in numbered}
         self.is_bound = self._pumping = self._beating = False
-        self._bytes, self._control = 0, b""
+        self._bytes, self._control, self._acked_ns = 0, b"", 0
 
     def info(self, now_ns: int) -> dict[str, Any]:
         """CONSUMER.INFO."""
-        info: dict[str, Any] = {
+        last_active = {"last_active": rfc3339_nano(self._acked_ns).decode()} if self._acked_ns else {}
+        return {
             "stream_name": self.stream.name,
             "name": self.name,
             "created": rfc3339_nano(self.created_ns).decode(),
             "config": self.config,
             "delivered": self.delivered._asdict(),
-            "ack_floor": self.floor._asdict(),
+            "ack_floor": self.floor._asdict() | last_active,
             "num_ack_pending": len(self._pending),
             "num_redelivered": 0,
             "num_waiting": 0,
             "num_pending": self.waiting,
             "ts": rfc3339_nano(now_ns).decode(),
+            "push_bound": self.is_bound,
         }
-        if self.is_bound:
-            info["push_bound"] = True
-        return info

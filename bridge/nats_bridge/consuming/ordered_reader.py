@@ -22,16 +22,29 @@ A check has one of these results, in this order:
 A server that loses power forgets messages that it had not written to disk. New messages then get sequences that were
 already read as other messages. The stream can be shorter than the read part, or already longer again. Times reveal
 this: all new messages are later than the last message read.
+
+A new leader of a replicated stream can forget messages as well. A durable consumer may keep its position then, and the
+connection to another server stays, so that deliveries seem to go on:
+
+    reads 13257 to 13280                      acknowledged at 761 s
+    the leader that has them is restarted     no deliveries for six seconds
+    the new leader stores other messages      13257 to 13300, at 768 s
+    delivers 13281, 13282                     the next sequences: nothing looks wrong
+
+No leader is elected without a pause. So the reader remembers the last message before each pause, 13280 here, and
+compares its time with the stream's at the next heartbeat. It then reads 13257 to 13300 again, if the rule may publish
+twice. Otherwise it counts 13257 to 13280 as lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import NamedTuple
 
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.settled_stream import settled_stream
-from nats_bridge.client.stream_identity import KnownStream
+from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge.client.waiting import MISSING_AGAIN
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
@@ -43,6 +56,13 @@ from nats_bridge.errors import ApiError, RuleRefusedError
 from nats_transforms.timestamp import rfc3339_nano
 
 _LEAVING_POLL = 0.005  # seconds between two checks whether the server has noticed the UNSUB
+
+
+class _LostRange(NamedTuple):
+    """Sequences after `after`, up to `upto`, that the stream gave to other messages after they were read."""
+
+    after: int
+    upto: int
 
 
 class OrderedReader(Reader):
@@ -164,6 +184,7 @@ class OrderedReader(Reader):
         plan, order, upto = self.plan, self._order, missing.upto
         if upto <= order.handled:
             return
+        self._remember_pause()  # deliveries are also missing after a server's restart
         before, start, first = self._counters.received, order.handled, order.next
         stream = Replay(self.connection.api, plan.stream, plan.filters, plan.headers_only, plan.direct)
         failures = 0
@@ -248,6 +269,7 @@ class OrderedReader(Reader):
             if resume_after is not None:
                 await self._stream_shortened(stream, resume_after)
             elif info is not None and not await self._replace_edited(stream, info):
+                await self._give_up_lost(stream)
                 return await self._resume(info)
             self._counters.recreated_consumers += 1
             self._log.warning("reader.consumer_recreated", consumer=self.consumer.name, after=self.handled)
@@ -348,6 +370,7 @@ class OrderedReader(Reader):
         await self._sink.settled()
         await self._sink.stream_recreated(stream)
         self._seen = KnownStream.of(stream)
+        self._before_pauses.clear()
         await self._drop_deliveries()
         self._order.resume(0)
 
@@ -356,14 +379,41 @@ class OrderedReader(Reader):
 
         None if it has all of them.
         """
-        plan, reply = self.plan, self._order.last_reply
-        last_delivery = AckReply.parse(reply) if reply else None
+        plan, handled, read = self.plan, self.handled, self._newest_read
         reading = Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)
-        if last_delivery is None:
-            return await held_until(reading, self.handled, 0, last)
-        resume_after = await held_until(reading, last_delivery.stream_sequence, last_delivery.time_ns, last)
-        # The last message read may be followed by empty sequences, which were lost with the end as well.
-        return last_delivery.stream_sequence if resume_after is None and last < self.handled else resume_after
+        if plan.position == "confirmed" and (lost := await self._lost_before_pause(reading, last)):
+            return lost.after
+        newest = read or max(self.known.messages, default=MessageStamp(handled, 0))
+        resume_after = await held_until(reading, newest.sequence, newest.time_ns, last)
+        if resume_after is None and last < handled:
+            # The last message read may be followed by empty sequences, which were lost with the end as well. Without
+            # one, some of the messages that the stream holds now may have the sequences of lost ones.
+            return min(newest.sequence, last) if read or plan.position == "confirmed" else last
+        return resume_after if resume_after is not None and resume_after < handled else None
+
+    async def _lost_before_pause(self, reading: Replay, last: int) -> _LostRange | None:
+        """Return the range that the stream lost before pauses; None if it holds the last message before each."""
+        lost: _LostRange | None = None
+        for pause in tuple(self._before_pauses):
+            after = await held_until(reading, pause.sequence, pause.time_ns, last)
+            if after is not None:
+                lost = _LostRange(lost.after if lost else after, pause.sequence)
+        if lost is None:
+            self._before_pauses.clear()
+        return lost
+
+    async def _give_up_lost(self, stream: Json) -> None:
+        """Count the new messages under sequences that were read before; to read them again would repeat later ones."""
+        last, plan = int(stream["state"]["last_seq"]), self.plan
+        lost = await self._lost_before_pause(Replay(self.connection.api, plan.stream, plan.filters), last)
+        if lost is None:
+            return
+        self._counters.lost += lost.upto - lost.after
+        span = {"position": lost.upto, "last_sequence": last, "after": lost.after}
+        self._log.warning("reader.stream_shorter", **span, lost=lost.upto - lost.after)
+        await self._sink.settled()
+        await self._sink.read_on(stream, self.handled)
+        self._before_pauses.clear()
 
     async def _stream_shortened(self, stream: Json, resume_after: int) -> None:
         """Continue after `resume_after`: the server lost the later messages, and will use their sequences again."""
@@ -373,6 +423,8 @@ class OrderedReader(Reader):
         await self._sink.stream_shortened(stream, resume_after)
         await self._drop_deliveries()
         await self.consumer.delete()
+        self._seen = KnownStream.of(stream)
+        self._before_pauses.clear()
         self._order.resume(resume_after)
 
     async def _usable_consumer(self) -> Json | None:

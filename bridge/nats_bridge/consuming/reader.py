@@ -30,6 +30,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
 from typing import Any, Protocol
@@ -63,6 +64,8 @@ from nats_transforms import header_block
 _log = structlog.get_logger("bridge.reader")
 
 _SILENT_BEATS = 2.5  # missing heartbeats after which the consumer is checked
+_PAUSED_BEATS = 1.0  # between two messages, after which the stream may have another leader
+_PAUSES = 16  # of which the last message is remembered
 _COMPARED_BEATS = 10  # heartbeats after which a consumer's configuration is compared, if nothing else asks for it
 
 
@@ -143,6 +146,9 @@ class Reader(ABC):
         self._watcher: asyncio.Task[None] | None = None
         self._check_due = asyncio.Event()
         self._last_read = 0.0
+        self._last_batch = 0.0
+        # The last messages before pauses, since the stream was last compared with them.
+        self._before_pauses: deque[MessageStamp] = deque(maxlen=_PAUSES)
         self._compared_at = 0.0
         self._pace = Pace()
         # The newest delivery, if the consumer waits for acknowledgements; None otherwise.
@@ -266,10 +272,15 @@ class Reader(ABC):
     @property
     def known(self) -> KnownStream:
         """The identity of the stream, including the last message read."""
+        return self._seen.also(read) if (read := self._newest_read) else self._seen
+
+    @property
+    def _newest_read(self) -> MessageStamp | None:
+        """The last message that was delivered to the sink; None since the stream or its end was replaced."""
         if not self._order.last_reply:
-            return self._seen
+            return None
         ack = AckReply.parse(self._order.last_reply)
-        return self._seen.also(MessageStamp(ack.stream_sequence, ack.time_ns))
+        return MessageStamp(ack.stream_sequence, ack.time_ns)
 
     @property
     def stream_position(self) -> StreamPosition:
@@ -298,7 +309,10 @@ class Reader(ABC):
     # -- the hot path ------------------------------------------------------------------------------------------------
 
     def _on_batch(self, batch: list[Delivered]) -> None:
-        self._last_read = asyncio.get_running_loop().time()
+        now = self._last_read = asyncio.get_running_loop().time()
+        if now - self._last_batch >= _PAUSED_BEATS * waiting.HEARTBEAT:
+            self._remember_pause()
+        self._last_batch = now
         if self._newest is not None and batch[-1][1].startswith(ACK):
             self._newest = batch[-1][1]
             self._report_arrival()
@@ -306,13 +320,17 @@ class Reader(ABC):
             self._life.queue.append(batch)
             return
         try:
-            waiting = self._deliver(batch)
+            work = self._deliver(batch)
         except Exception as error:
             self._failed(error)
             return
-        if waiting is not None:
+        if work is not None:
             self._life.happened("wait")
-            self._work(waiting)
+            self._work(work)
+
+    def _remember_pause(self) -> None:
+        if self.plan.position in ("sent", "confirmed") and (read := self._newest_read):
+            self._before_pauses.append(read)
 
     def _on_control(self, reply: bytes, block: bytes) -> None:
         self._last_read = asyncio.get_running_loop().time()
@@ -439,11 +457,8 @@ class Reader(ABC):
             except TimeoutError:
                 now = asyncio.get_running_loop().time()
                 self.connection.api.delivery_limit.look(now)
-                is_due = (
-                    self._order.jumped > self._order.unproven.jumped
-                    or now - self._compared_at >= _COMPARED_BEATS * waiting.HEARTBEAT
-                )
-                if not self._is_silent and self.consumer.is_within_limit and not (is_due and await self._is_edited()):
+                is_flowing = not self._is_silent and self.consumer.is_within_limit
+                if is_flowing and not await self._is_edited(now) and not await self._has_lost_end():
                     continue
             self._check_due.clear()
             await self.connection.connected()
@@ -478,13 +493,30 @@ class Reader(ABC):
         self._prove(*before)
         return info
 
+    async def _has_lost_end(self) -> bool:
+        """Return whether the stream has another message instead of the last one before a pause."""
+        with contextlib.suppress(ApiError):  # requested again at the next heartbeat
+            for pause in tuple(self._before_pauses):
+                message = await self.connection.api.stored_message(self.plan.stream, pause.sequence)
+                if message is not None and message.time_ns != pause.time_ns:
+                    return True
+                if pause in self._before_pauses:
+                    self._before_pauses.remove(pause)
+        return False
+
     def _say_edited(self, edits: Iterable[Edit], **more: Any) -> None:
         for edit in edits:
             span = {"after": self._order.unproven.after, "upto": self.handled, **more}
             self._log.warning("reader.consumer_edited", consumer=self.consumer.name, **edit._asdict(), **span)
 
-    async def _is_edited(self) -> bool:
-        """Return whether another client is known to have changed the consumer."""
+    async def _is_edited(self, now: float) -> bool:
+        """Return whether another client is known to have changed the consumer; asks the server if that is due."""
+        is_due = (
+            self._order.jumped > self._order.unproven.jumped
+            or now - self._compared_at >= _COMPARED_BEATS * waiting.HEARTBEAT
+        )
+        if not is_due:
+            return False
         with contextlib.suppress(ApiError):  # requested again at the next heartbeat
             await self._info()
         return self._check_due.is_set()

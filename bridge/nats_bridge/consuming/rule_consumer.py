@@ -186,6 +186,8 @@ class RuleConsumer:
         inbox: the deliver subject; set before `take_over` and `create`.
         name: its name on the server, empty before there is one.
         limit: the number of unacknowledged messages that it may send ahead; None for no limit.
+        may_be_ahead: whether the server has restarted since the last acknowledgement. It may have kept the position,
+            and lost messages before it.
         proven: the stream sequence up to which all messages were delivered, if another client has changed its filters.
     """
 
@@ -198,6 +200,7 @@ class RuleConsumer:
         self.inbox = ""
         self.name = ""
         self.limit: int | None = None
+        self.may_be_ahead = False
         self.proven: int | None = None
         self._config: Json = {}  # as the server has confirmed it
         self._api = api
@@ -260,6 +263,8 @@ class RuleConsumer:
             # The marker of a process that was killed after it had recreated the consumer.
             await api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
         position = _position_of(info)
+        floor = info["ack_floor"]
+        self.may_be_ahead = bool(floor["consumer_seq"]) and "last_active" not in floor  # 2.9.10 to 2.15.3
         if self.proven is not None:
             position = min(position, self.proven)
         last = int((await settled_stream(api, plan.stream, position))["state"]["last_seq"])
@@ -283,6 +288,10 @@ class RuleConsumer:
         self._refuse_foreign(info)
         self._marked = True
         return _position_of(info)
+
+    async def move_back(self, after: int) -> None:
+        """Delete the durable consumer. `create` recreates it after an earlier stream sequence."""
+        await self._remove(after)
 
     async def keep_start(self, after: int) -> bool:
         """Keep a first position with a marker, unless one exists. Any replica may do this, without the lease.

@@ -16,9 +16,10 @@ EVENTS: Final = {
     ),
     "rule.position_restored": LogEvent(
         "warning",
-        "The rule's durable consumer was deleted while no replica ran. The rule resumes at the position in its lease."
-        " After a crash, `at_least_once` repeats the messages since the last renewal.",
-        ("consumer", "after"),
+        "The rule's durable consumer was deleted while no replica ran, or the stream may have lost messages before its"
+        " position. The rule resumes at the position in its lease. After a crash, `at_least_once` repeats the messages"
+        " since the last renewal.",
+        ("consumer", "position", "after"),
     ),
     "rule.last_sequence_inexact": LogEvent(
         "warning", "The stream's limits cannot be followed from outside: Nats-Last-Sequence can differ.", ("because",)

@@ -186,10 +186,8 @@ class RepublishRun(RuleRun):
         if plan.direct:
             gone = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{rule.stream}.*"
             self._consumer_deletions = await self._source.client.subscribe(gone, cb=self._on_consumer_deleted)
-        resumed = await consumer.position()
         replay = Replay(self._source.api, rule.stream, plan.filters, headers_only=True, direct=plan.direct)
-        if resumed is None:
-            resumed = await self._position_of_lease(replay)
+        resumed = await self._position(consumer, replay)
         self._seeding = Seeding(replay, self._encoder)
         handled = await self._seeding.seed(self._info, self._start, resumed)
         if self.begins_at_end and resumed is None and handled:
@@ -227,18 +225,25 @@ class RepublishRun(RuleRun):
             " are skipped; a start by time or sequence takes them",
         )
 
-    async def _position_of_lease(self, replay: Replay) -> int | None:
-        """Return the stream sequence after which the rule resumes without its durable consumer; None if unknown.
+    async def _position(self, consumer: RuleConsumer, replay: Replay) -> int | None:
+        """Return the stream sequence after which the rule resumes; None if it has no position.
 
-        With another `start` than `new`, the rule begins there, as documented.
+        The position of a durable consumer has no time, so it does not show whether the stream has given its sequences
+        to other messages. The lease's position has one, but is a little older. With another `start` than `new`, a rule
+        without its consumer begins there, as documented.
         """
-        kept = self._context.term.kept
-        if not self.begins_at_end or kept is None or kept.stream != self.rule.stream:
-            return None
+        position, kept = await consumer.position(), self._context.term.kept
+        if kept is None or kept.stream != self.rule.stream or (position is None and not self.begins_at_end):
+            return position
         last = int((await settled_stream(self._source.api, kept.stream, kept.sequence))["state"]["last_seq"])
-        held = await held_until(replay, kept.sequence, kept.time_ns, last)
-        after = kept.sequence if held is None else held
-        self._log.warning("rule.position_restored", consumer=self._durable_name, after=after)
+        after = await held_until(replay, kept.sequence, kept.time_ns, last)
+        if after is None and (position is None or (consumer.may_be_ahead and self.rule.delivery == "at_least_once")):
+            after = kept.sequence
+        if after is None or (position is not None and after >= position):
+            return position
+        if position is not None:
+            await consumer.move_back(after)
+        self._log.warning("rule.position_restored", consumer=self._durable_name, position=position, after=after)
         return after
 
     def _position_to_keep(self) -> KeptPosition | None:
