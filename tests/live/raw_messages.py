@@ -82,13 +82,11 @@ class RawPeer:
         await self.create_stream(**config)
 
     async def store(self, subject: bytes, payload: bytes = b"", block: bytes = b"") -> dict[str, Any]:
-        """Publish with a raw header block and wait for the stream's answer."""
-        self._requests += 1
-        inbox = f"{self._inbox}.{self._requests}".encode()
-        answer = self._waiting[inbox] = asyncio.get_running_loop().create_future()
-        self.publish(subject, payload, block, inbox)
+        """Publish with a raw header block and wait for the stream's answer; again while it has no leader to answer."""
         async with asyncio.timeout(LIMIT):
-            reply: dict[str, Any] = json.loads(await answer)
+            while (answer := await self.request_raw(subject, payload, block)) is None:
+                await asyncio.sleep(0.02)
+        reply: dict[str, Any] = json.loads(answer)
         return reply
 
     async def request_raw(self, subject: bytes, payload: bytes = b"", block: bytes = b"") -> bytes | None:
