@@ -84,10 +84,11 @@ class RawPeer:
     async def store(self, subject: bytes, payload: bytes = b"", block: bytes = b"") -> dict[str, Any]:
         """Publish with a raw header block and wait for the stream's answer; again while it has no leader to answer."""
         async with asyncio.timeout(LIMIT):
-            while (answer := await self.request_raw(subject, payload, block)) is None:
+            while True:
+                if answer := await self.request_raw(subject, payload, block):
+                    reply: dict[str, Any] = json.loads(answer)
+                    return reply
                 await asyncio.sleep(0.02)
-        reply: dict[str, Any] = json.loads(answer)
-        return reply
 
     async def request_raw(self, subject: bytes, payload: bytes = b"", block: bytes = b"") -> bytes | None:
         """Publish with a raw header block and wait for an answer; None without responders."""

@@ -51,6 +51,7 @@ import structlog
 from nats_bridge.client.consumer_names import release_name
 from nats_bridge.client.jetstream_api import CONSUMER_IN_USE, JetStreamApi, Json
 from nats_bridge.client.settled_stream import settled_stream
+from nats_bridge.client.stream_identity import MessageStamp
 from nats_bridge.client.waiting import NOT_NOTICED
 from nats_bridge.client.wire import Delivered
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
@@ -77,6 +78,7 @@ _ACK_WAIT = 60  # seconds until a message whose acknowledgement was lost comes a
 _LEADERLESS = 30.0  # seconds without a leader, while the stream has one, after which it will have none
 _NO_LEADER = (0, 10008)  # error codes: an answer that names none, and the server's own
 _TAKEN = re.compile(r" \(from (\S+) after (\d+), delivery (\d+)\)$")  # the end of a description, by `_bound`
+_DONE = re.compile(r" \(done with (\d+) of (\d+)\)$")  # the end of a description, by `keep_time`
 _LONGEST = 3800  # bytes of a description without the suffix; servers accept 4096
 _NOT_UNIQUE = (10099, 10100)  # other consumers of a work queue take the same subjects
 
@@ -188,6 +190,7 @@ class RuleConsumer:
         limit: the number of unacknowledged messages that it may send ahead; None for no limit.
         may_be_ahead: whether the server has restarted since the last acknowledgement. It may have kept the position,
             and lost messages before it.
+        done: the last message that the rule was done with when it was stopped; None if it was killed, or has a lease.
         proven: the stream sequence up to which all messages were delivered, if another client has changed its filters.
     """
 
@@ -201,6 +204,7 @@ class RuleConsumer:
         self.name = ""
         self.limit: int | None = None
         self.may_be_ahead = False
+        self.done: MessageStamp | None = None
         self.proven: int | None = None
         self._config: Json = {}  # as the server has confirmed it
         self._api = api
@@ -265,6 +269,8 @@ class RuleConsumer:
         position = _position_of(info)
         floor = info["ack_floor"]
         self.may_be_ahead = bool(floor["consumer_seq"]) and "last_active" not in floor  # 2.9.10 to 2.15.3
+        done = _DONE.search(str(info["config"].get("description", "")))
+        self.done = MessageStamp(int(done[1]), int(done[2])) if done else None
         if self.proven is not None:
             position = min(position, self.proven)
         last = int((await settled_stream(api, plan.stream, position))["state"]["last_seq"])
@@ -292,6 +298,19 @@ class RuleConsumer:
     async def move_back(self, after: int) -> None:
         """Delete the durable consumer. `create` recreates it after an earlier stream sequence."""
         await self._remove(after)
+
+    async def keep_time(self, done: MessageStamp) -> None:
+        """Write the last message that the rule is done with into the durable consumer's description.
+
+        A lease has it, too. The next process sees by its time whether the stream has lost it. Nothing is written if
+        another client has changed the consumer, because that process must find the change.
+        """
+        info = await self.info()
+        if info is None or not self.delivers_here(info) or self.edits(info):
+            return
+        said = _shortened(f"{self.plan.owner}{self.plan.description}")
+        said += f" (done with {done.sequence} of {done.time_ns})"
+        await self._update(info["config"] | {"description": said})
 
     async def keep_start(self, after: int) -> bool:
         """Keep a first position with a marker, unless one exists. Any replica may do this, without the lease.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Self
 
@@ -62,3 +62,44 @@ class PowerCut:
     def back(self) -> None:
         """Let the sidecar reach the server again."""
         self._wire.let_through()
+
+
+class LostEnd:
+    """A stream that loses its end and grows again, while its consumers keep their positions.
+
+    Args:
+        server: with a directory of its own.
+        peer: the test's connection to it, which comes back.
+        stream: the stream's name.
+    """
+
+    def __init__(self, server: NativeServer, peer: RawPeer, stream: str) -> None:
+        self._server = server
+        self._peer = peer
+        (self._store,) = server.store_dir.rglob(stream)
+        self._messages, self._consumers = self._store / "msgs", self._store / "obs"
+        self._synced = server.directory / "synced"
+
+    async def sync(self) -> None:
+        """Keep the messages that the stream holds now."""
+        await asyncio.to_thread(self._server.stop)
+        shutil.copytree(self._messages, self._synced)
+        await self._back()
+
+    async def lose(self, store: Awaitable[None]) -> None:
+        """Lose the later ones, and store others under their sequences before the consumers are back."""
+        kept = self._server.directory / "consumers"
+        await asyncio.to_thread(self._server.stop)
+        shutil.rmtree(self._messages)
+        self._synced.rename(self._messages)
+        self._consumers.rename(kept)
+        await self._back()
+        await store
+        await asyncio.to_thread(self._server.stop)
+        shutil.rmtree(self._consumers, ignore_errors=True)
+        kept.rename(self._consumers)
+        await self._back()
+
+    async def _back(self) -> None:
+        await asyncio.to_thread(self._server.start)
+        await connected(self._peer)

@@ -6,8 +6,6 @@ through a hub. Its stream is set back, and its consumer is not.
 
 from __future__ import annotations
 
-import asyncio
-import shutil
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +13,8 @@ import pytest
 from nats_bridge.consuming import reader
 from nats_conformance.native_servers import NativeServer, free_port
 from nats_conformance.native_servers.native_server import HOST
-from tests.live.raw_messages import OpenPeer, RawPeer, connected
+from tests.live.faults.power_cut import LostEnd
+from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import sequence_of
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -52,31 +51,14 @@ async def test_new_messages_under_sequences_that_were_read(
     republish = {"src": "s.>", "dest": "out.>"}
     rule = {"name": "r", "stream": "S", "republish": republish, "start": "first", "delivery": delivery, "durable": True}
     connections = {"default": {"servers": [hub.url], "domain": "leaf"}}
-    (store,) = leaf.store_dir.rglob("S")
-    synced, consumers = leaf.directory / "synced", leaf.directory / "consumers"
-
-    async def back() -> None:
-        await asyncio.to_thread(leaf.start)
-        await connected(peer)
-
+    end = LostEnd(leaf, peer, "S")
     await _store(peer, KEPT)
-    await asyncio.to_thread(leaf.stop)
-    shutil.copytree(store / "msgs", synced)
-    await back()
+    await end.sync()
     async with running(settings_for(hub.url, rule, connections=connections)) as sidecar:
         counters = sidecar.supervisors[0].counters
         await _store(peer, LOST)
         await seen.count(KEPT + LOST)
-        await asyncio.to_thread(leaf.stop)
-        shutil.rmtree(store / "msgs")
-        synced.rename(store / "msgs")
-        (store / "obs").rename(consumers)
-        await back()
-        await _store(peer, NEW)
-        await asyncio.to_thread(leaf.stop)
-        shutil.rmtree(store / "obs", ignore_errors=True)
-        consumers.rename(store / "obs")
-        await back()
+        await end.lose(_store(peer, NEW))
         again = list(range(KEPT + 1, KEPT + NEW + 1))
         if delivery == "at_least_once":
             await until(lambda: counters()["shorter_streams"] == 1)

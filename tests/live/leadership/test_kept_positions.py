@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +12,9 @@ import pytest
 import structlog
 
 from nats_bridge.settings import Settings
-from nats_conformance.native_servers import NativeServer
-from nats_transforms.timestamp import nanoseconds_of
 from tests.live.commands import command_here
 from tests.live.leadership.leases import LONG, free, lease, write_lease
-from tests.live.raw_messages import OpenPeer, RawPeer, connected
+from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, document
 from tests.live.sidecars import running, settings_for
@@ -175,51 +171,3 @@ async def test_a_cleaned_rule_forgets_it(
         await rules.run_for(1)
     assert here.bridged.sequences == [*range(1, 22), 72, 73]
     assert (events(log, "rule.position_restored"), events(log, "rule.begins_new")) == ([], [71])
-
-
-async def _last(peer: RawPeer) -> int:
-    return int((await peer.api("STREAM.INFO.S"))["state"]["last_seq"])
-
-
-@pytest.mark.parametrize("kept_sequence", [100, 40])
-async def test_new_messages_before_the_position_of_the_consumer(
-    kept_sequence: int, newest_version: str, native_server: Callable[..., NativeServer], enduring_peer: OpenPeer
-) -> None:
-    """The server kept the consumer's position, and lost the end of the stream before it.
-
-    A sidecar that was killed has written an older position into the lease than the consumer has.
-    """
-    server = native_server(newest_version).start()
-    peer = await enduring_peer(server.url)
-    rules = await Replicas.make(server.url, peer, "S", "at_least_once")
-    here = rules.here
-    (store,) = server.store_dir.rglob("S")
-    synced, consumers = server.directory / "synced", server.directory / "consumers"
-    await rules.run_for(50)
-    synced_upto = await _last(peer)
-    await asyncio.to_thread(server.stop)
-    shutil.copytree(store / "msgs", synced)
-    await asyncio.to_thread(server.start)
-    await connected(peer)
-    await rules.run_for(50)
-    message = await here.peer.api("STREAM.MSG.GET.S", {"seq": kept_sequence})
-    time_ns = nanoseconds_of(message["message"]["time"])
-    await rules.rewrite_lease(position={"stream": "S", "sequence": kept_sequence, "time_ns": time_ns})
-    await asyncio.to_thread(server.stop)
-    shutil.rmtree(store / "msgs")
-    synced.rename(store / "msgs")
-    (store / "obs").rename(consumers)
-    await asyncio.to_thread(server.start)
-    await connected(peer)
-    await here.load.burst(70)
-    await asyncio.to_thread(server.stop)
-    shutil.rmtree(store / "obs", ignore_errors=True)
-    consumers.rename(store / "obs")
-    await asyncio.to_thread(server.start)
-    await connected(peer)
-    before = len(here.bridged.messages)
-    with structlog.testing.capture_logs() as log:
-        await rules.run_for(1)
-    after = min(kept_sequence, synced_upto)
-    assert events(log, "rule.position_restored") == [after]
-    assert here.bridged.sequences[before:] == list(range(after + 1, await _last(peer) + 1))

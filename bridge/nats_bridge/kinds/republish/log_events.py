@@ -21,6 +21,13 @@ EVENTS: Final = {
         " since the last renewal.",
         ("consumer", "position", "after"),
     ),
+    "rule.position_unproven": LogEvent(
+        "warning",
+        "The sidecar was killed, and the server has restarted since the last acknowledgement. If the server lost the"
+        " end of the stream, new messages up to this position are not republished. With `leadership`, the rule finds"
+        " them.",
+        ("consumer", "after"),
+    ),
     "rule.last_sequence_inexact": LogEvent(
         "warning", "The stream's limits cannot be followed from outside: Nats-Last-Sequence can differ.", ("because",)
     ),

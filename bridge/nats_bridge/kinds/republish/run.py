@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +13,7 @@ from nats_bridge.client.audit_advisories import AUDIT_SUBJECT
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.client.settled_stream import settled_stream
-from nats_bridge.client.stream_identity import Bounds
+from nats_bridge.client.stream_identity import Bounds, MessageStamp
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.lag import LagWatch
@@ -21,7 +22,7 @@ from nats_bridge.consuming.ordered_reader import OrderedReader, held_until
 from nats_bridge.consuming.percent_names import check_percent
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
-from nats_bridge.errors import RuleRefusedError
+from nats_bridge.errors import ApiError, RuleRefusedError
 from nats_bridge.kinds.republish.check import compile_rule
 from nats_bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.kinds.republish.encoder import RepublishEncoder
@@ -229,15 +230,20 @@ class RepublishRun(RuleRun):
         """Return the stream sequence after which the rule resumes; None if it has no position.
 
         The position of a durable consumer has no time, so it does not show whether the stream has given its sequences
-        to other messages. The lease's position has one, but is a little older. With another `start` than `new`, a rule
-        without its consumer begins there, as documented.
+        to other messages. The position of the lease, or of the last clean stop, has one. After a kill, that of the
+        lease is a little older. With another `start` than `new`, a rule without its consumer begins there, as
+        documented.
         """
-        position, kept = await consumer.position(), self._context.term.kept
-        if kept is None or kept.stream != self.rule.stream or (position is None and not self.begins_at_end):
+        rule, position, kept = self.rule, await consumer.position(), self._context.term.kept
+        if kept is None and consumer.done is not None:
+            kept = KeptPosition(rule.stream, *consumer.done)
+        if kept is None or kept.stream != rule.stream or (position is None and not self.begins_at_end):
+            if kept is None and position is not None and consumer.may_be_ahead and rule.delivery == "at_least_once":
+                self._log.warning("rule.position_unproven", consumer=self._durable_name, after=position)
             return position
         last = int((await settled_stream(self._source.api, kept.stream, kept.sequence))["state"]["last_seq"])
         after = await held_until(replay, kept.sequence, kept.time_ns, last)
-        if after is None and (position is None or (consumer.may_be_ahead and self.rule.delivery == "at_least_once")):
+        if after is None and (position is None or (consumer.may_be_ahead and rule.delivery == "at_least_once")):
             after = kept.sequence
         if after is None or (position is not None and after >= position):
             return position
@@ -258,6 +264,15 @@ class RepublishRun(RuleRun):
             return self._resumed_at
         ack = AckReply.parse(reply)
         return KeptPosition(self.rule.stream, ack.stream_sequence, ack.time_ns)
+
+    async def _keep_time(self) -> None:
+        """Without a lease, keep the position with its time where the next process finds it."""
+        done = self._position_to_keep()
+        if self._reader is None or self._context.has_lease or not self.rule.durable or not done:
+            return
+        if done.time_ns:
+            with contextlib.suppress(ApiError):  # the next process logs that it cannot compare
+                await self._reader.consumer.keep_time(MessageStamp(done.sequence, done.time_ns))
 
     @property
     def _plan(self) -> ConsumerPlan:
@@ -305,6 +320,7 @@ class RepublishRun(RuleRun):
                 # Acknowledgements are not answered, and the next start must not find an older position.
                 await self._source.api.acknowledge(self._delivery.acknowledged)
             self._is_drained = True
+            await self._keep_time()
         await self._source.flush()
 
     async def _leave(self) -> None:
