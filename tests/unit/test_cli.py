@@ -173,6 +173,22 @@ def test_check_without_server(run: Any) -> None:
     assert json.loads(run("check", "-c", GOOD, "--json").out) == {"ok": True, "problems": [], "findings": []}
 
 
+def test_check_needs_files_of_connections_only_to_connect(run: Any, cluster: list[Any]) -> None:
+    secured = str(CONFIG / "secured-connections.yaml")
+    ran = run("check", "-c", secured)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.count(": no such file; it must exist where the sidecar runs\n") == 6
+    assert {each["code"] for each in json.loads(run("check", "-c", secured, "--json").out)["findings"]} == {
+        "unreadable"
+    }
+    ran = run("check", "-c", secured, "--permissions")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.count("permissions: {") == 2
+    assert run("check", "-c", secured, "--server", "config").code == 2
+    cluster.append(CheckFinding("orders-west", True, "good", "fine"))
+    assert run("check", "-c", secured, "--server", "nats://user:password@h").code == 0
+
+
 def test_check_prints_problems_as_json(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "b.yaml"
     file.write_text("nme: x\nrules: []\n", encoding="utf-8")

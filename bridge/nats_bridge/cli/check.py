@@ -60,6 +60,9 @@ def check_command(
     """Check a configuration and run its tests. With --server, also check the cluster as `run` would. It changes
     nothing.
 
+    A file that a connection names, such as a certificate, must exist only if the check connects. Otherwise a missing
+    one is a warning.
+
     Or validate a native stream configuration (STREAM.json, or - for stdin) as a server of the given version would when
     the stream is created or, with --previous, updated. Every setting is checked, with the server's own messages and
     error codes. Checks that need a running server are left out: limits of the server and the account, the number of
@@ -105,9 +108,11 @@ def check_command(
 
 def _check(config: Path, server: str | None, *, permissions: bool, nsc: bool, as_json: bool) -> int:
     findings: list[CheckFinding] = []
+    unreadable: list[str] = []
     verdicts: list[RuleTestVerdict] = []
     try:
-        settings = load(config)
+        # A URL with a user in it replaces the credentials.
+        settings = load(config, unreadable=unreadable if server is None or "@" in server else None)
         if server or permissions:
             # Import the modules that connect only now, because that takes longer than everything else.
             from nats_bridge.app.preflight import check_server, with_server
@@ -124,6 +129,10 @@ def _check(config: Path, server: str | None, *, permissions: bool, nsc: bool, as
             findings += ask(check_server(settings, url))
         else:
             findings += reserved_findings(settings)
+            findings += [
+                CheckFinding("", True, "unreadable", f"{each}; it must exist where the sidecar runs")
+                for each in unreadable
+            ]
         if settings.tests:
             from nats_bridge.jobs.rule_tests import run_tests
 

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Any
 
 from nats_bridge.client.ended_connections import WHY_IT_ENDED
 from nats_bridge.client.jetstream_api import OWN_API, bucket_subject
@@ -16,6 +17,7 @@ from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.leadership.lease_store import bucket_stream, lease_subject
 from nats_bridge.settings import Connection, Rule, Settings
 from nats_bridge.settings.connect_options import connect_options
+from nats_bridge.settings.connections import CREDENTIALS
 from nats_transforms.subject import is_subset
 
 
@@ -133,7 +135,7 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
     used = {name for rule in settings.rules for name in rule.connections}
     used |= {settings.leadership.connection} if settings.leadership is not None else set()
     inboxes = {
-        name: str(connect_options(connection, name)["inbox_prefix"].decode())
+        name: str(_without_secrets(connection, name)["inbox_prefix"].decode())
         for name, connection in settings.connections.items()
         if name in used
     }
@@ -161,7 +163,13 @@ def api_prefix(connection: Connection) -> str:
     Raises:
         CredentialsError: its context cannot be read.
     """
-    return str(connect_options(connection).get("api_prefix", OWN_API))
+    return str(_without_secrets(connection).get("api_prefix", OWN_API))
+
+
+def _without_secrets(connection: Connection, name: str = "default") -> dict[str, Any]:
+    """Return the options of a connection, without those whose files may only exist where the sidecar runs."""
+    without = dict.fromkeys((*CREDENTIALS, "password_file", "tls"))
+    return connect_options(connection.model_copy(update=without), name)
 
 
 def _at(prefix: str, need: Need) -> Need:

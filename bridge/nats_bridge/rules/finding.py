@@ -12,10 +12,10 @@ class CheckFinding:
     Attributes:
         rule: the rule's name; empty for a finding about no rule.
         ok: whether the rule can run.
-        code: the error's code, `loop`, or `good`. Some do not block a rule: `native_loop`, `not_seen` and
-            `untested_server`, which are about no rule; `literal`, for a destination that is probably a mistake;
-            `reserved`, for messages that would be commands to the server; and `diverges`, for a difference to native
-            behaviour.
+        code: the error's code, `loop`, or `good`. Some do not block a rule: `native_loop`, `not_seen`,
+            `untested_server` and `unreadable` (a file), which are about no rule; `literal`, for a destination that is
+            probably a mistake; `reserved`, for messages that would be commands to the server; and `diverges`, for a
+            difference to native behaviour.
         text: one or two lines.
     """
 

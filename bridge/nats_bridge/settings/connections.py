@@ -64,7 +64,9 @@ def _shown(url: str) -> str:
     return scheme + separator + ("…@" + rest.rpartition("@")[2] if "@" in rest else rest)
 
 
-PATH_FIELDS = frozenset({"creds", "nkey_seed_file", "token_file", "password_file", "ca", "cert", "key"})
+SECRET_FILES: Final = ("creds", "nkey_seed_file", "token_file", "password_file")
+TLS_FILES: Final = ("ca", "cert", "key")
+PATH_FIELDS: Final = frozenset({*SECRET_FILES, *TLS_FILES})
 """Fields of `Connection` and `Tls` with the path of a file, relative to the configuration file."""
 
 

@@ -24,21 +24,31 @@ SCHEMA_KEY = "$schema"
 """A top-level key that names the schema for editors that do not read it from a comment. Its value is ignored."""
 
 
-def load(path: FilePath | str, environ: Mapping[str, str] | None = None) -> Settings:
+def load(
+    path: FilePath | str, environ: Mapping[str, str] | None = None, *, unreadable: list[str] | None = None
+) -> Settings:
     """Read a configuration.
 
     Args:
         path: the YAML file.
         environ: variables to use instead of the process's own.
+        unreadable: gets the problems with files of connections that cannot be read here. Without it, they are errors.
 
     Raises:
         ConfigError: one line for each problem: file:line:column (or the variable), field, value, and a correct
             alternative. Problems between parts are reported only when all parts are well-formed.
     """
-    return loads(_read(FilePath(path), str(path)), FilePath(path).parent, str(path), environ)
+    return loads(_read(FilePath(path), str(path)), FilePath(path).parent, str(path), environ, unreadable=unreadable)
 
 
-def loads(text: str, folder: FilePath, shown: str, environ: Mapping[str, str] | None = None) -> Settings:
+def loads(
+    text: str,
+    folder: FilePath,
+    shown: str,
+    environ: Mapping[str, str] | None = None,
+    *,
+    unreadable: list[str] | None = None,
+) -> Settings:
     """Read a configuration from its text, as `load` does.
 
     Args:
@@ -46,6 +56,7 @@ def loads(text: str, folder: FilePath, shown: str, environ: Mapping[str, str] | 
         folder: the folder for relative paths.
         shown: the name of the file in errors.
         environ: variables to use instead of the process's own.
+        unreadable: see `load`.
     """
     environ = os.environ if environ is None else environ
     document = _composed(text, shown)
@@ -55,6 +66,9 @@ def loads(text: str, folder: FilePath, shown: str, environ: Mapping[str, str] | 
     try:
         settings = Settings.read(*over.sources, file)
         problems = list(settings_problems(settings, environ))
+        if unreadable is not None:
+            unreadable += [problem.within(()) for problem in problems if problem.is_unreadable]
+            problems = [problem for problem in problems if not problem.is_unreadable]
         if not problems and not over.problems:
             return settings
     except ValidationError as error:

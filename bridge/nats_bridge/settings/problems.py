@@ -53,6 +53,7 @@ class Problem:
         at_key: whether the key is wrong (its place is shown) rather than the value.
         suggests: for an unknown key, the known key that was probably meant.
         missing: the key that the mapping at `path` lacks.
+        is_unreadable: whether it is a file that cannot be read here, and may exist where the sidecar runs.
     """
 
     path: Path
@@ -60,6 +61,7 @@ class Problem:
     at_key: bool = False
     suggests: str | None = None
     missing: str | None = None
+    is_unreadable: bool = False
 
     def within(self, around: Path) -> str:
         """Return the problem with the way to it from the part at `around`."""

@@ -25,6 +25,10 @@ class FieldError(Exception):
         self.reason = reason
 
 
+class UnreadableFileError(FieldError):
+    """A file cannot be read here. It may exist where the sidecar runs."""
+
+
 class Held:
     """A secret that is kept in memory because a native context contains it as text."""
 
@@ -132,19 +136,20 @@ def check_readable(field: str, path: Path) -> bytes:
     """Return the content of a file that `field` names.
 
     Raises:
-        FieldError: the file does not exist, is not a file, may not be read, or is not text.
+        UnreadableFileError: the file does not exist, or cannot be read.
+        FieldError: it is not a file, or not text.
     """
     try:
         content = path.read_bytes()
         content.decode()
     except FileNotFoundError:
-        raise FieldError(field, f"{path}: no such file") from None
+        raise UnreadableFileError(field, f"{path}: no such file") from None
     except IsADirectoryError:
         raise FieldError(field, f"{path}: is a folder, not a file") from None
     except PermissionError:
-        raise FieldError(field, f"{path}: may not be read by this user") from None
+        raise UnreadableFileError(field, f"{path}: may not be read by this user") from None
     except OSError as error:
-        raise FieldError(field, f"{path}: cannot be read ({error.strerror})") from None
+        raise UnreadableFileError(field, f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise FieldError(field, f"{path}: is not a text file") from None
     return content

@@ -49,6 +49,9 @@ class RenewedContext(ssl.SSLContext):
 
     def _load(self, prefix: str) -> None:
         tls = self._files
+        if bool(tls.cert) != bool(tls.key):
+            present, absent = ("cert", "key") if tls.cert else ("key", "cert")
+            raise FieldError(prefix + present, f"needs '{absent}' as well")
         if tls.ca:
             check_readable(prefix + "ca", tls.ca)
             try:
@@ -59,9 +62,6 @@ class RenewedContext(ssl.SSLContext):
             check_readable(prefix + "cert", tls.cert)
             check_readable(prefix + "key", tls.key)
             self._load_own(tls.cert, tls.key, prefix)
-        elif tls.cert or tls.key:
-            present, absent = ("cert", "key") if tls.cert else ("key", "cert")
-            raise FieldError(prefix + present, f"needs '{absent}' as well")
 
     def _load_own(self, cert: Path, key: Path, prefix: str) -> None:
         try:

@@ -75,7 +75,7 @@ def _address(url: str | None, config: Path | None) -> str:
         return status_url(DEFAULT_URL if url is None else url)
     from nats_bridge.settings import load  # not for a probe, which asks again and again, by URL
 
-    return status_url(url_of_listener(load(config).http.address))
+    return status_url(url_of_listener(load(config, unreadable=[]).http.address))
 
 
 def _print(document: dict[str, Any], as_json: bool) -> None:

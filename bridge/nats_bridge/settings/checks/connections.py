@@ -9,23 +9,47 @@ from pydantic import BaseModel
 
 from nats_bridge.marked_yaml import Path
 from nats_bridge.settings.connect_options import options_of
-from nats_bridge.settings.connections import API_PREFIXES, CREDENTIALS, IN_A_CONTEXT, Connection
+from nats_bridge.settings.connections import (
+    API_PREFIXES,
+    CREDENTIALS,
+    IN_A_CONTEXT,
+    SECRET_FILES,
+    TLS_FILES,
+    Connection,
+)
 from nats_bridge.settings.models import Settings
 from nats_bridge.settings.problems import Problem, did_you_mean
-from nats_bridge.settings.secrets import FieldError
+from nats_bridge.settings.secrets import FieldError, UnreadableFileError, check_readable
 
 
 def connection_problems(settings: Settings, environ: Mapping[str, str]) -> Iterator[Problem]:
     """Yield the problems of single connections, with the files that they name."""
     for name, connection in settings.connections.items():
-        found = list(_combination_problems(connection))
+        at = ("connections", name)
+        found = [Problem((*at, *field), message) for field, message in _combination_problems(connection)]
         if not found:
             try:
                 options_of(connection, environ)
             except FieldError as error:
-                found.append(((*error.field.split("."),), error.reason))
-        for field, message in found:
-            yield Problem(("connections", name, *field), message)
+                absent = list(_unreadable(connection)) if isinstance(error, UnreadableFileError) else []
+                found += [
+                    Problem((*at, *each.field.split(".")), each.reason, is_unreadable=bool(absent))
+                    for each in absent or [error]
+                ]
+        yield from found
+
+
+def _unreadable(connection: Connection) -> Iterator[FieldError]:
+    named = {field: getattr(connection, field) for field in SECRET_FILES}
+    named |= {f"tls.{field}": getattr(connection.tls, field) for field in TLS_FILES if connection.tls}
+    for field, path in named.items():
+        try:
+            if path:
+                check_readable(field, path)
+        except UnreadableFileError as error:
+            yield error
+        except FieldError:
+            continue  # a problem of the content
 
 
 def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, ...], str]]:
