@@ -99,7 +99,8 @@ class Listener:
         return probe_answer(request, self._state.startup())
 
     async def _readyz(self, request: web.Request) -> web.Response:
-        return probe_answer(request, self._state.readiness())
+        excluded = request.query.getall("exclude", [])
+        return probe_answer(request, self._state.readiness(of_connections="connections" not in excluded))
 
     async def _status(self, request: web.Request) -> web.Response:
         return web.json_response(self._state.status(history=request.query.get("history") != "no"))

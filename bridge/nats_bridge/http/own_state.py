@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -81,24 +81,42 @@ class OwnState:
         """Return the checks of `/livez`. Any answer shows that the event loop runs."""
         return [Check("event loop"), *(_wedged_check(*each) for each in self.watch.wedged().items())]
 
-    def readiness(self) -> list[Check]:
-        """Return the checks of `/readyz`: connections, draining, and every rule."""
-        wedged = self.watch.wedged()
+    def readiness(self, *, of_connections: bool = True) -> list[Check]:
+        """Return the checks of `/readyz`: connections, draining, and every rule.
+
+        Args:
+            of_connections: False if a connection that is down must fail no check. Rules that wait for it have a note.
+        """
+        wedged, down = self.watch.wedged(), set[str]() if of_connections else self._down()
         return [
-            self._connected(),
+            self._connected(down),
             Check("not draining", "it finishes messages in flight and stops" if self._sidecar.draining else None),
             *(
                 _wedged_check(supervisor.rule.name, wedged[supervisor.rule.name])
                 if supervisor.rule.name in wedged
-                else _rule_check(supervisor)
+                else self._tolerant(_rule_check(supervisor), supervisor, down)
                 for supervisor in self._sidecar.supervisors
             ),
         ]
 
-    def _connected(self) -> Check:
+    def _down(self) -> set[str]:
+        """Return the connections that no server accepts at the moment, but may accept later."""
+        return {
+            name
+            for name, each in self._sidecar.connections.items()
+            if not each.client.is_connected and (each.failure is None or each.failure.passing)
+        }
+
+    def _tolerant(self, check: Check, supervisor: RuleSupervisor, down: Set[str]) -> Check:
+        leases = self._sidecar.settings.leadership
+        needed = {*supervisor.rule.connections, *([leases.connection] if leases is not None else [])}
+        waits = supervisor.failure is None and not down.isdisjoint(needed)
+        return Check(check.name, note=check.reason or check.note) if waits else check
+
+    def _connected(self, excluded: Set[str]) -> Check:
         if not self._sidecar.started:
             return self.startup()[0]
-        connections = self._sidecar.connections.values()
+        connections = [each for name, each in self._sidecar.connections.items() if name not in excluded]
         wrong = [str(each.failure) for each in connections if each.failure is not None]
         lost = [_lost(each) for each in connections if each.was_up and not each.client.is_connected]
         wrong += [f"not connected: {', '.join(lost)}"] if lost else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -80,10 +81,42 @@ async def test_an_outage_makes_it_unready_and_does_not_kill_it(
                 f"[-] connections: not connected: 'target' ({cause})\n[+] not draining\n"
                 "[-] rule rule: waiting: connection 'target'\nnot ok\n",
             )
+            assert await get(bridge, "/readyz?verbose&exclude=connections") == (
+                200,
+                "[+] connections\n[+] not draining\n[+] rule rule: waiting: connection 'target'\nok\n",
+            )
             assert (await status_of(bridge))["ready"] is False
             await asyncio.to_thread(target.start)
             await until(lambda: bridge.runs[0].ready)
             assert await get(bridge, "/readyz") == (200, "ok\n")
+
+
+async def test_replicas_can_be_replaced_while_one_of_two_clusters_is_away(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
+        here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
+        connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url], "connect_timeout": 1}}
+        rules = here.rule(to="target"), here.rule(name="near", republish={"src": "S.>", "dest": "near.>"})
+        settings = settings_for("", *rules, connections=connections, leadership={"ttl": 1}, **FREE)
+
+        async def is_replaceable(replica: Sidecar) -> bool:
+            return (await get(replica, "/readyz?exclude=connections"))[0] == 200
+
+        async with running(settings) as old:
+            async with running(settings) as other:
+                await asyncio.to_thread(target.stop)
+                await until(
+                    lambda: not any(replica.connections["target"].client.is_connected for replica in (old, other))
+                )
+                for replica in (old, other):
+                    await until(partial(is_replaceable, replica))
+            async with running(settings) as new:
+                await until(partial(is_replaceable, new))
+                assert (await get(new, "/readyz"))[0] == 503
+                await old.stop()
+                await until(lambda: new.supervisors[1].state == "ready")
+                await until(partial(is_replaceable, new))
 
 
 async def test_it_says_so_while_it_starts(
@@ -130,6 +163,7 @@ async def test_it_says_so_while_it_drains(
         status, text = await get(bridge, "/readyz?verbose")
         assert status == 503
         assert "[-] not draining" in text
+        assert (await get(bridge, "/readyz?exclude=connections"))[0] == 503
         assert await get(bridge, "/livez") == (200, "ok\n")
         await asyncio.to_thread(target.start)
         assert await stopping
