@@ -43,12 +43,15 @@ class Look:
     at: float
     samples: dict[tuple[str, Labels], float]
 
+    def __or__(self, other: Look) -> Look:
+        return Look(self.at, self.samples | other.samples)
+
     @classmethod
-    def of(cls, at: float, *scrapes: Scrape | None) -> Look:
-        """What Prometheus has after scraping some sidecars; None for one that did not answer."""
+    def of(cls, at: float, *scrapes: Scrape | None, namespace: str = "one") -> Look:
+        """What Prometheus has after scraping some sidecars of a namespace; None for one that did not answer."""
         samples: dict[tuple[str, Labels], float] = {}
         for number, seen in enumerate(scrapes):
-            target = {("job", "nats-bridge"), ("instance", f"sidecar-{number}")}
+            target = {("namespace", namespace), ("job", "nats-bridge"), ("instance", f"{namespace}-{number}")}
             samples["up", frozenset(target)] = float(seen is not None)
             for (name, labels), value in (seen.samples if seen is not None else {}).items():
                 samples[name, labels | target] = value
@@ -81,7 +84,7 @@ class _Evaluation:
             case promql_parser.ParenExpr():
                 return self.value(expression.expr)
             case promql_parser.VectorSelector():
-                return _selected(expression, self._now)
+                return _selected(expression, self._before if expression.offset else self._now)
             case promql_parser.AggregateExpr():
                 return self._aggregated(expression)
             case promql_parser.Call():
@@ -95,12 +98,14 @@ class _Evaluation:
         for labels, value in self.value(expression.expr).items():
             kept = frozenset(each for each in labels if each[0] in expression.modifier.labels)
             groups.setdefault(kept, []).append(value)
-        combine = {"sum": sum, "min": min}[str(expression.op)]
-        return {labels: combine(values) for labels, values in groups.items()}
+        combine: dict[str, Callable[[list[float]], float]] = {"sum": sum, "min": min, "count": len}
+        return {labels: combine[str(expression.op)](values) for labels, values in groups.items()}
 
     def _called(self, expression: Any) -> Any:
         arguments = expression.args
         match expression.func.name:
+            case "absent":
+                return {} if self.value(arguments[0]) else {frozenset(): 1.0}
             case "time":
                 return self._now.at
             case "increase":

@@ -39,8 +39,8 @@ TRIED_ELSEWHERE = {
 """Faults that take a scene of their own: the test there asserts the counter that the alert is about."""
 
 
-async def look(*sidecars: Sidecar) -> Look:
-    return Look.of(time.time(), *[await scrape(sidecar) for sidecar in sidecars])
+async def look(*sidecars: Sidecar, namespace: str = "one") -> Look:
+    return Look.of(time.time(), *[await scrape(sidecar) for sidecar in sidecars], namespace=namespace)
 
 
 def rules(found: list[dict[str, str]]) -> list[str]:
@@ -74,7 +74,15 @@ async def test_a_sidecar_that_ended(
         with pytest.raises(aiohttp.ClientConnectionError):
             await scrape(bridge)
     (labels,) = fires("NatsBridgeDown", Look.of(time.time(), None))
-    assert labels["instance"] == "sidecar-0"
+    assert labels["instance"] == "one-0"
+
+
+def test_a_release_without_targets() -> None:
+    nothing, one, two = Look.of(0), Look.of(0, None), Look.of(0, None, namespace="two")
+    assert fires("NatsBridgeAbsent", nothing) == [{}]
+    assert not fires("NatsBridgeAbsent", one)
+    assert fires("NatsBridgeAbsent", one, one | two) == [{"namespace": "two", "job": "nats-bridge"}]
+    assert not fires("NatsBridgeAbsent", one | two)
 
 
 async def test_a_target_that_is_away_for_a_while(
@@ -181,6 +189,9 @@ async def test_no_replica_leads(servers: SharedServers, unique_name: Callable[[s
     async with running(settings) as bridge:
         await until(lambda: bridge.supervisors[0].state == "standby")
         assert rules(fires("NatsBridgeNoLeader", await look(bridge))) == ["rule"]
+        async with running(settings_for(url, here.rule(durable=False), **FREE)) as other:
+            both = await look(bridge) | await look(other, namespace="two")
+        assert [labels["namespace"] for labels in fires("NatsBridgeNoLeader", both)] == ["one"]
 
 
 async def test_two_replicas_with_buckets_of_their_own(
@@ -195,6 +206,7 @@ async def test_two_replicas_with_buckets_of_their_own(
     async with running(first) as one, running(second) as other:
         await until(lambda: {one.supervisors[0].state, other.supervisors[0].state} == {"ready"})
         assert not fires("NatsBridgeTwoLeaders", await look(one))
+        assert not fires("NatsBridgeTwoLeaders", await look(one) | await look(other, namespace="two"))
         assert not fires("NatsBridgeNoLeader", await look(one, other))
         assert rules(fires("NatsBridgeTwoLeaders", await look(one, other))) == ["rule"]
 

@@ -23,7 +23,7 @@ from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
 DASHBOARDS = Path(__file__).parents[3] / "k8s" / "monitoring"
-OF_TARGETS = {"job", "instance"}
+OF_TARGETS = {"namespace", "job", "instance"}
 """What Prometheus adds to every sample."""
 
 _LABELS_IN_TEXT = re.compile(r"\$labels\.(\w+)")
