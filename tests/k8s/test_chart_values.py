@@ -14,7 +14,7 @@ import yaml
 from tests.k8s.charts import CHART, helm, rendered
 from tests.k8s.rendering import OVERLAYS, Manifest, name_of
 from tests.k8s.validation import problems
-from tests.k8s.workloads import Pod, of_kind, pods
+from tests.k8s.workloads import Pod, chosen_by, of_kind, pods, selects
 
 CONTAINER: dict[str, Any] = {
     "extraEnv": [
@@ -195,6 +195,37 @@ def test_each_probe_can_be_off(probe: str, off: dict[str, bool] | None, tmp_path
     }
 
 
+def test_a_job_checks_the_new_configuration_with_the_files_of_the_pods(tmp_path: Path) -> None:
+    made = standalone({**EVERYTHING, "check": {"enabled": True}}, tmp_path)
+    (job,) = of_kind(made, "Job")
+    config = next(each for each in of_kind(made, "ConfigMap") if each["metadata"]["name"] == "west-nats-bridge-check")
+    (pod,) = pods(made)
+    hooks = [each["metadata"]["annotations"] for each in (config, job)]
+    assert {hook["helm.sh/hook"] for hook in hooks} == {"pre-install,pre-upgrade"}
+    assert int(hooks[0]["helm.sh/hook-weight"]) < 0, "the configuration is there first"
+    assert config["data"] == of_kind(made, "ConfigMap")[0]["data"]
+    spec = job["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert container["args"] == ["check", *pod.bridge["args"][1:], "--server", "config"]
+    same = {"env", "envFrom", "image", "securityContext", "volumeMounts"}
+    assert {key: container[key] for key in same} == {key: pod.bridge[key] for key in same}
+    assert spec["volumes"][0]["configMap"] == {"name": config["metadata"]["name"]}
+    assert spec["volumes"][1:] == pod.spec["volumes"][1:]
+    assert [spec[key] for key in ("imagePullSecrets", "tolerations")] == [
+        pod.spec[key] for key in ("imagePullSecrets", "tolerations")
+    ]
+    assert "serviceAccountName" not in spec, "the account is made later"
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    for kind in ("NetworkPolicy", "PodDisruptionBudget", "Service"):
+        for manifest in of_kind(made, kind):
+            assert not any(selects(selector, labels) for selector in chosen_by(manifest)), kind
+
+
+def test_readiness_can_depend_on_all_connections(tmp_path: Path) -> None:
+    bridge = pod_of({"readinessProbe": {"path": "/readyz"}}, tmp_path).bridge
+    assert bridge["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
 def test_pods_need_not_be_spread(tmp_path: Path) -> None:
     assert "topologySpreadConstraints" not in pod_of({"topologySpreadConstraints": []}, tmp_path).spec
 
@@ -254,6 +285,8 @@ def test_a_misspelt_value_is_an_error(place: tuple[str | int, ...], tmp_path: Pa
         {"tolerations": [{"effect": "NoSchedul"}]},
         {"updateStrategy": {"type": "OnDelete"}},
         {"networkPolicy": {"egress": [{"from": []}]}},
+        {"networkPolicy": {"extraEgress": [{"from": []}]}},
+        {"readinessProbe": {"path": "readyz"}},
         {"env": []},
     ],
     ids=lambda given: str(given)[:50],

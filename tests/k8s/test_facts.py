@@ -111,7 +111,7 @@ def test_probes_ask_the_port_by_its_name(manifests: tuple[Manifest, ...]) -> Non
     assert {name: probe["path"] for name, probe in asked.items()} == {
         "startupProbe": "/startupz",
         "livenessProbe": "/livez",
-        "readinessProbe": "/readyz",
+        "readinessProbe": "/readyz?exclude=connections",
     }
     assert {probe["port"] for probe in asked.values()} == {port["name"]}
     assert len(port["name"]) <= 15
@@ -165,6 +165,7 @@ def test_selectors_choose_the_pods_and_ports_exist(manifests: tuple[Manifest, ..
         assert {each["port"] for rule in policy["spec"]["ingress"] for each in rule["ports"]} == {port["containerPort"]}
     for budget in of_kind(manifests, "PodDisruptionBudget"):
         assert selects(budget["spec"]["selector"], pod.labels)
+        assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
         assert budget["spec"]["maxUnavailable"] < pod.workload["spec"]["replicas"]
     for service in of_kind(manifests, "Service"):
         assert service["spec"]["selector"].items() <= pod.labels.items()

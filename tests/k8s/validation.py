@@ -17,7 +17,7 @@ import kubernetes_validate
 
 from tests.k8s.rendering import OVERLAYS, KustomizeMissingError, Manifest, monitored, name_of
 
-CLUSTERS = {"classic-sidecar": ("1.25", "1.37"), "native-sidecar": ("1.29", "1.37"), "standalone": ("1.25", "1.37")}
+CLUSTERS = {"classic-sidecar": ("1.26", "1.37"), "native-sidecar": ("1.29", "1.37"), "standalone": ("1.26", "1.37")}
 """The cluster versions that an overlay is for: the oldest, and a recent one."""
 
 _OPERATOR = "monitoring.coreos.com/v1"

@@ -75,12 +75,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   {{- end }}
   ports:
     - {name: bridge-http, containerPort: 8322, protocol: TCP}
-  {{- range $probe, $path := dict "startupProbe" "/startupz" "livenessProbe" "/livez" "readinessProbe" "/readyz" }}
+  {{- range $probe, $path := dict "startupProbe" "/startupz" "livenessProbe" "/livez" "readinessProbe" (.Values.readinessProbe).path }}
   {{- with index $.Values $probe }}
   {{- if .enabled }}
   {{ $probe }}:
-    httpGet: {path: {{ $path }}, port: bridge-http}
-    {{- toYaml (omit . "enabled") | nindent 4 }}
+    httpGet: {path: {{ $path | quote }}, port: bridge-http}
+    {{- toYaml (omit . "enabled" "path") | nindent 4 }}
   {{- end }}
   {{- end }}
   {{- end }}
@@ -104,4 +104,40 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{/* The spec of the standalone pods. */}}
+{{- define "nats-bridge.podSpec" -}}
+{{- with .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary (include "nats-bridge.name" .) "") }}
+serviceAccountName: {{ . }}
+{{- end }}
+automountServiceAccountToken: {{ .Values.serviceAccount.automount }}
+enableServiceLinks: false
+terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.podSecurityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- range $key := list "imagePullSecrets" "nodeSelector" "affinity" "tolerations" }}
+{{- with index $.Values $key }}
+{{ $key }}: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- with .Values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- range . }}
+  - {{- toYaml . | nindent 4 }}
+    {{- if not (hasKey . "labelSelector") }}
+    labelSelector:
+      matchLabels: {{- include "nats-bridge.selector" $ | nindent 8 }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- with .Values.pod }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+containers: {{- include "nats-bridge.container" . | nindent 2 }}
+volumes: {{- include "nats-bridge.volumes" . | nindent 2 }}
 {{- end }}
