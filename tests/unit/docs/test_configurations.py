@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import nkeys  # type: ignore[import-untyped]  # ships without types
 import pytest
-import trustme
 
 from nats_bridge.marked_yaml import compose
 from nats_bridge.settings import load
@@ -18,14 +16,6 @@ from nats_bridge.settings.models import Settings
 from nats_conformance.catalogue.reading import read_text
 from tests.unit.docs.pages import ROOT, Piece, blocks
 
-CREDS = """-----BEGIN NATS USER JWT-----
-eyJ0eXAiOiJKV1Qi.e30.c2ln
-------END NATS USER JWT------
-
------BEGIN USER NKEY SEED-----
-{seed}
-------END USER NKEY SEED------
-"""
 RULES = """rules:
   - {name: any, kind: republish, stream: ORDERS, republish: {src: "orders.>", dest: "monitor.orders.>"}}
 """
@@ -64,9 +54,8 @@ def test_a_configuration_loads(block: Piece, tmp_path: Path, monkeypatch: pytest
         text += 'connections:\n  default: {servers: ["nats://127.0.0.1:4222"]}\n' + others
     path = tmp_path / "bridge.yaml"
     path.write_text(text, "utf-8")
-    _write_secrets(tmp_path, text)
     monkeypatch.setattr("os.environ", {})
-    load(path)
+    load(path, unreadable=[])
 
 
 @pytest.mark.parametrize("block", OTHERS, ids=lambda block: block.place)
@@ -78,21 +67,6 @@ def test_other_yaml_is_a_case_of_the_suite_or_of_kubernetes(block: Piece) -> Non
     assert where == "docs/conformance-cases.md", f"{block.place}: no configuration, and of no other known kind"
     if isinstance(value, dict) and "cases" in value:
         assert read_text(block.text, "shown.yaml")
-
-
-def _write_secrets(folder: Path, text: str) -> None:
-    """The files that a configuration names below `secrets/`."""
-    authority = trustme.CA()
-    own = authority.issue_cert("bridge.example.com")
-    contents = {
-        "west.creds": CREDS.format(seed=nkeys.encode_seed(bytes(32), nkeys.PREFIX_BYTE_USER).decode()).encode(),
-        "ca.pem": authority.cert_pem.bytes(),
-        "client.pem": own.cert_chain_pems[0].bytes(),
-        "client.key": own.private_key_pem.bytes(),
-    }
-    for name in re.findall(r"\bsecrets/([\w.-]+)", text):
-        (folder / "secrets").mkdir(exist_ok=True)
-        (folder / "secrets" / name).write_bytes(contents[name])
 
 
 def _jsons() -> Iterator[tuple[Piece, str]]:
