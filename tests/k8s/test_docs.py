@@ -14,9 +14,12 @@ import yaml
 from nats_bridge.settings import load
 from tests.k8s.charts import rendered
 from tests.k8s.rendering import OVERLAYS, PROJECT, Manifest, name_of, render
+from tests.k8s.validation import problems
 from tests.k8s.workloads import of_image, of_kind, pods
 
 TEXT = (PROJECT / "docs/kubernetes.md").read_text("utf-8")
+BLOCKS = {block.partition("\n")[0]: block for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.S)}
+"""Examples in YAML, by their first line."""
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.S) for line in block.splitlines()]
 
 
@@ -75,6 +78,25 @@ def test_a_command_of_the_page(command: str, tmp_path: Path) -> None:
             assert ": ok, " in run(program, PROJECT)
         case ["helm", "upgrade", "--install", release, chart, "--namespace", namespace, "--create-namespace", *values]:
             assert rendered(PROJECT / chart, *(word.replace("=", f"={PROJECT}/") for word in values), release=release)
+        case ["helm", "template", release, chart, *options, ">", "check.yaml"]:
+            given = [word.replace("config=k8s", f"config={PROJECT}/k8s") for word in options]
+            made = rendered(PROJECT / chart, *given, release=release)
+            assert sorted(name_of(each) for each in made) == [
+                f"{kind}/nats-bridge-check" for kind in ("ConfigMap", "Job")
+            ]
+        case ["kubectl", "-n", "nats-bridge", "wait", "--for=condition=complete", "--timeout=2m", name]:
+            assert name == "job/nats-bridge-check"
+        case ["kubectl", "-n", "nats-bridge", "apply" | "replace", *_, "-f", file]:
+            assert f"> {file}\n" in TEXT
+        case ["printf", head, ">", "rule.yaml"]:
+            indented = (PROJECT / "k8s/monitoring/alerts.yaml").read_text("utf-8").replace("\n", "\n  ")
+            rule = yaml.safe_load(f"{head.encode().decode('unicode_escape')}  {indented}")
+            assert (rule["kind"], len(rule["spec"]["groups"][0]["rules"])) == (
+                "PrometheusRule",
+                indented.count("- alert:"),
+            )
+        case ["sed", "s/^/  /", file, ">>", "rule.yaml"]:
+            assert (PROJECT / file).is_file()
         case ["make", target]:
             assert re.search(rf"^{target}:", (PROJECT / "Makefile").read_text("utf-8"), re.M)
         case ["docker", "build", "--tag", tag, *options, "."] | ["docker", "push", tag, *options]:
@@ -87,7 +109,7 @@ def test_a_command_of_the_page(command: str, tmp_path: Path) -> None:
 
 
 def test_the_patch_that_leaves_readiness_out(tmp_path: Path) -> None:
-    (patch,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.S)
+    patch = BLOCKS["patches:"]
     overlay = {**yaml.safe_load((OVERLAYS["native-sidecar"] / "kustomization.yaml").read_text("utf-8"))}
     # Kustomize reads below the folder it is given and next to it, not across the file system.
     target = tmp_path / "k8s"
@@ -125,7 +147,7 @@ def test_tables_and_numbers_are_those_of_the_manifests() -> None:
     shown = re.findall(r"^\| `(k8s/overlays/[\w-]+)` \|", TEXT, re.M)
     assert sorted(shown) == [f"k8s/overlays/{name}" for name in OVERLAYS]
     (pod,) = pods(render(OVERLAYS["standalone"]))
-    probes = dict(re.findall(r"^\| (startup|liveness|readiness) \| `(/\w+)` \|", TEXT, re.M))
+    probes = dict(re.findall(r"^\| (startup|liveness|readiness) \| `(/[\w?=]+)` \|", TEXT, re.M))
     assert probes == {
         name: pod.bridge[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")
     }
@@ -142,6 +164,27 @@ def test_tables_and_numbers_are_those_of_the_manifests() -> None:
     assert "100m" in TEXT
     (policy,) = of_kind(render(OVERLAYS["standalone"]), "NetworkPolicy")
     assert "4222" in str(policy["spec"]["egress"])
+
+
+def test_the_two_clusters_of_the_page_are_reached(tmp_path: Path) -> None:
+    config, values = tmp_path / "bridge.yaml", tmp_path / "values.yaml"
+    config.write_text(BLOCKS["# bridge.yaml"], "utf-8")
+    values.write_text(BLOCKS["# values.yaml"], "utf-8")
+    unreadable: list[str] = []
+    assert load(config, {}, unreadable=unreadable).leadership
+    made = rendered(PROJECT / "k8s/chart", "--set-file", f"config={config}", "--values", values)
+    assert not [lines for each in made if (lines := problems(each, "1.29"))]
+    (pod,) = pods(made)
+    mounted = {mount["mountPath"] for mount in pod.bridge["volumeMounts"]}
+    assert {each.split(": ")[1].rpartition("/")[0] for each in unreadable} == mounted - {"/etc/nats-bridge"}
+    (policy,) = of_kind(made, "NetworkPolicy")
+    assert {4222, 4443} <= {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
+
+
+def test_the_egress_to_another_namespace_is_valid() -> None:
+    (policy,) = of_kind(render(OVERLAYS["standalone"]), "NetworkPolicy")
+    spec = {**policy["spec"], "egress": yaml.safe_load(BLOCKS["# egress"])}
+    assert problems({**policy, "spec": spec}, "1.29") == []
 
 
 def test_links_lead_somewhere() -> None:
