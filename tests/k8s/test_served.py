@@ -273,3 +273,35 @@ async def test_the_example_application_sees_its_orders_republished(
             if application.returncode is None:
                 application.kill()
                 await application.wait()
+
+
+async def test_the_job_of_the_chart_checks_the_servers(
+    native_server: Callable[..., NativeServer],
+    raw_peer: Callable[[str], Awaitable[RawPeer]],
+    tmp_path: Path,
+) -> None:
+    config = f"config={OVERLAYS['standalone'] / 'config.yaml'}"
+    made = rendered(CHART, "--set", "check.enabled=true", "--set-file", config)
+    (container,) = of_kind(made, "Job")[0]["spec"]["template"]["spec"]["containers"]
+    (data,) = (each["data"] for each in of_kind(made, "ConfigMap") if each["metadata"]["name"] == "nats-bridge-check")
+
+    async def checked() -> tuple[int | None, str]:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "nats_bridge"),
+            *(word.replace("/etc/nats-bridge", str(tmp_path)) for word in container["args"]),
+            env={entry["name"]: entry.get("value", "") for entry in container["env"]},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said, _ = await process.communicate()
+        return process.returncode, said.decode()
+
+    async with native_server("2.10.27") as server:
+        (tmp_path / "config.yaml").write_text(data["config.yaml"].replace(ELSEWHERE, server.url), "utf-8")
+        code, said = await checked()
+        assert code == 1
+        assert "stream 'ORDERS' does not exist" in said
+        await make_streams(await raw_peer(server.url))
+        code, said = await checked()
+        assert (code, said.count("ok ")) == (0, 2), said
