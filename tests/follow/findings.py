@@ -16,9 +16,9 @@ from nats_conformance.errors import HistoryError
 from nats_conformance.history import read_history
 from nats_conformance.outcome import Outcome
 from nats_conformance.reports import Cell, Judged, judged
-from nats_conformance.reports.changes import Change, changes
 from tests.differential import Disagreement, report
 from tests.differential.whole_observation import is_determined, whole
+from tests.follow.changes import Change, changes
 from tests.follow.newer import Step
 from tests.follow.playing import SEEDS, TEST_SERVER, Progress, catalogue_part, history_of
 

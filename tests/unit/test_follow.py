@@ -16,9 +16,9 @@ from nats_conformance.identity import Identity
 from nats_conformance.native_servers import InvalidVersionError
 from nats_conformance.observation import Decision, Observation
 from nats_conformance.reports import judged
-from nats_conformance.reports.changes import Change
 from nats_transforms.tested_versions import TESTED_VERSIONS
 from tests.follow.__main__ import main
+from tests.follow.changes import Change
 from tests.follow.findings import Findings, compared, disagreements, failing, findings, first_difference
 from tests.follow.newer import Step, newer, releases, table_until
 from tests.follow.playing import Part, Progress, parts, play
