@@ -60,7 +60,7 @@ async def record(plan: RunPlan, cases: Sequence[Case], servers: Servers, file: P
 
 def _start(plan: RunPlan, cases: Sequence[Case]) -> dict[str, object]:
     return {
-        "suite": version("nats-bridge"),
+        "suite": version("nats-conformance"),
         "catalogue": checksum(),
         "catalogue_version": about()["version"],
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
