@@ -19,6 +19,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 from nats_conformance.reports import judged, write_reports
+from nats_conformance.reports.site import write_site
 from tests.unit.conformance import sample_runs
 
 _FLAGS = (
@@ -134,7 +135,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrom
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Pages by name: a run with every outcome, one that is not complete, and a large one."""
+    """Pages by name: a run with every outcome, one that is not complete, a large one, and a site's first page."""
     folder = tmp_path_factory.mktemp("reports")
     large, large_cases = sample_runs.large_run(500)
     runs = {
@@ -147,7 +148,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     docs.touch()
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
-        return {name: write_reports(run, folder / name)[-1] for name, run in runs.items()}
+        found = {name: write_reports(run, folder / name)[-1] for name, run in runs.items()}
+    sample_runs.add(folder / "site", sample_runs.mixed_run())
+    return found | {"site": write_site(folder / "site", sample_runs.CASES)[0]}
 
 
 @pytest.fixture

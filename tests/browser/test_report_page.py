@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.conftest import Browser
-from tests.unit.conformance.sample_runs import BRIDGE, BYTES, CASES, CRASH, CYCLE, DELETED, ORDER, PARTITION
+from tests.unit.conformance.sample_runs import BRIDGE, BYTES, CASES, CRASH, CYCLE, DELETED, EDIT, ORDER, PARTITION
 
 ORDER_WRONG = f"case={ORDER.id}&subject=engine+2.11.17"
 WIDTHS = (360, 380, 600, 800, 1024, 1280, 1600, 2000)
@@ -37,6 +38,76 @@ def test_the_matrix_has_every_case_and_subject(browser: Browser) -> None:
     assert browser.cell(ORDER.id, "native 2.9.10").get_attribute("aria-label") == "native 2.9.10: observed difference"
     assert browser.text("#result") == "✗6 failures"
     assert "7 cases · 13 subjects of test" in browser.text("#about")
+
+
+def summary(browser: Browser, table: str, row: str) -> dict[str, str]:
+    """A row of a table above the cases: what its cells say, by subject of test."""
+    (found,) = [each for each in browser.all(f"{table} tr") if each.find_elements(By.LINK_TEXT, row)]
+    texts = [str(each.get_attribute("aria-label")) for each in found.find_elements(By.CSS_SELECTOR, ".sum")]
+    return dict(text.split(": ", 1) for text in texts)
+
+
+def test_features_by_version_come_first(browser: Browser) -> None:
+    assert summary(browser, "#features", "Configuration")["native 2.9.10"] == "1 of 2 differ"
+    assert summary(browser, "#features", "Configuration")["engine 2.9.10"] == "1 of 2 fail"
+    partition = summary(browser, "#features", "Partition")
+    assert (partition["native 2.14.9"], partition["native 2.15.1"]) == ("1 of 2 fail", "2 supported")
+    assert summary(browser, "#features", "Ingress transforms")["native 2.9.10"] == "not supported"
+    assert summary(browser, "#features", "Other cases")[BRIDGE.label] == "1 of 1 differ"
+    whole = "4 of 6 differ, 1 not about this version"
+    assert summary(browser, "#features", "All cases")["native 2.9.10"] == whole
+
+
+def test_a_feature_and_each_of_its_cells_lead_to_the_cases(browser: Browser) -> None:
+    click(browser, "#features [aria-label='engine 2.9.10: 1 of 2 fail']")
+    browser.until(lambda: browser.shown_cases() == [CYCLE.id, EDIT.id])
+    assert browser.run("return location.hash") == "#cases=adr28/validation,adr28/rules&outcome=fail,errored"
+    assert browser.text("#shown") == "2 of 7 cases: adr28/validation, adr28/rules"
+    browser.driver.back()
+    browser.until(lambda: len(browser.shown_cases()) == 7)
+
+
+def test_statements_have_their_cases(browser: Browser) -> None:
+    click(browser, "#statements summary")
+    statement = "Each RePublished Message will have the following message headers"
+    assert summary(browser, "#statements", statement)["native 2.9.10"] == "1 of 1 differ"
+    browser.driver.find_element(By.LINK_TEXT, statement).click()
+    browser.until(lambda: browser.shown_cases() == [ORDER.id])
+
+
+def test_what_changed_from_version_to_version(browser: Browser) -> None:
+    click(browser, "#changes summary")
+    assert [each.text for each in browser.all("#changes details > summary")] == [
+        "2.14.9 → 2.15.1 0 cases differ",
+        "2.12.15 → 2.14.9 0 cases differ",
+        "2.11.17 → 2.12.15 2 cases differ",
+        "2.10.27 → 2.11.17 0 cases differ",
+        "2.9.10 → 2.10.27 2 cases differ",
+    ]
+    browser.all("#changes details > summary")[-1].click()
+    assert browser.all("#changes details p")[-1].text == "New: Ingress transforms"
+    browser.driver.find_element(By.LINK_TEXT, "Nats-Time-Stamp came with 2.10").click()
+    browser.until(lambda: browser.text("#panel-title") == ORDER.title)
+
+
+def test_a_case_has_an_address_that_does_not_name_a_version(browser: Browser) -> None:
+    browser.show(f"case={ORDER.id}")
+    assert browser.one(".tools a").get_property("href") == f"{browser.page.as_uri()}#case={ORDER.id}"
+    assert "engine 2.11.17: fail" in browser.text(".verdict")
+
+
+def test_a_site_lists_its_runs_and_every_link_of_it_leads_to_a_file(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.page = pages["site"]
+    browser.show()
+    click(browser, "#runs summary")
+    assert "version 2026.11.21, licence Apache-2.0" in browser.text("#runs p")
+    links = [Path(str(each.get_property("pathname"))) for each in browser.all("#runs a")]
+    assert [link.name for link in links] == ["report.json", "index.html", "report.json", "history.jsonl"]
+    assert all(link.is_file() for link in links)
+    browser.all("#runs a")[1].click()
+    browser.until(lambda: browser.text("#home") == "nats-conform: one run")
+    click(browser, "#home a")
+    browser.until(lambda: browser.all("#runs:not([hidden])"))
 
 
 def test_filter_by_text(browser: Browser) -> None:

@@ -328,7 +328,7 @@ def judge_history(history: Path, report: Path | None, cases: Path | None) -> int
 )
 @_cases_option
 def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> None:
-    """Add recorded runs to a static site: the newest matrix, and the history of all runs.
+    """Add recorded runs to a static site: features by version, changes, every case, and all runs.
 
     DIR is also the archive: give a copy of the published site, then publish it again.
 
@@ -336,15 +336,13 @@ def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> No
     Example:
       nats-conform site public/ report/history.jsonl
     """
-    from nats_conformance.history import read_history
-    from nats_conformance.reports import judged
     from nats_conformance.reports.site import add_run, write_site
 
     known = read_catalogue() + (read_catalogue(cases) if cases else ())
     try:
         for history in histories:
-            add_run(judged(read_history(history), known), site)
-        click.echo(write_site(site)[0])
+            add_run(history, known, site)
+        click.echo(write_site(site, known)[0])
     except OSError as error:
         raise ConformanceError(f"{error.filename or site}: {error.strerror}") from None
 

@@ -6,20 +6,19 @@ The page is built from the files in `page`; its script renders `page_data`.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from importlib.resources import files
+from typing import Any
 
 from nats_conformance.reports.judgement import Judged
 from nats_conformance.reports.page_data import page_data
 
 
-def page(judged: Judged, divergences: str = "") -> str:
-    """Return the page. It loads nothing from the network; links lead to the clauses.
-
-    `divergences` is the address of the page on known divergences; empty for no link.
-    """
+def page(judged: Judged, divergences: str = "", site: Mapping[str, Any] | None = None) -> str:
+    """Return the page, with the data that `page_data` makes of the arguments. It loads nothing from the network."""
     folder = files("nats_conformance.reports") / "page"
     style, script, body = ((folder / name).read_text("utf-8") for name in ("page.css", "page.js", "page.html"))
-    data = json.dumps(page_data(judged, divergences), separators=(",", ":"))
+    data = json.dumps(page_data(judged, divergences, site), separators=(",", ":"))
     # Within a script element "</script>" and "<!--" have a meaning, also within JSON.
     replaced = {"@@style@@": style, "@@script@@": script, "@@data@@": data.replace("<", "\\u003c")}
     for mark, content in replaced.items():

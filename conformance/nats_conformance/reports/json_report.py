@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from nats_conformance.catalogue.exporting import about
 from nats_conformance.outcome import Outcome, Verdict
 from nats_conformance.reports.judgement import Judged
 
@@ -17,12 +18,15 @@ _MEMBERS = ("suite", "catalogue", "catalogue_version", "time", "selection", "lev
 def as_report(judged: Judged) -> dict[str, Any]:
     """Return plain values for `json.dumps`.
 
-    `report`: the format. `passed`, `complete`, `objections`: the result, and the reasons if the run is not complete.
+    `report`: the format. `version`, `license`: the date of the results, and the terms on which others may use them.
+    `passed`, `complete`, `objections`: the result, and the reasons if the run is not complete.
     `run`: the history's own description. `subjects`, `cases`: the names in `verdicts`. `counts`: numbers by outcome.
     `verdicts`: case, subject, outcome, and optionally `reason`, `mismatches`, `divergences`, `seconds`.
     """
     return {
         "report": FORMAT,
+        "version": str(judged.history.start.get("time", ""))[:10].replace("-", "."),
+        "license": about()["license"],
         "passed": judged.passed,
         "complete": judged.is_complete,
         "objections": judged.objections(),

@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
 
 from nats_conformance.catalogue.case import (
     Case,
@@ -36,6 +39,10 @@ from nats_conformance.reports.judgement import Cell, Judged
 from nats_conformance.reports.links import clause_link, document_of
 from nats_conformance.reports.reproduction import reproduction
 from nats_conformance.reports.signs import NO_RECORD, SIGNS
+from nats_conformance.statements import STATEMENTS
+
+FEATURES: Final = Path(__file__).parents[1] / "features.yaml"
+"""The rows of the page's first matrix: groups of features, each with its cases."""
 
 _ID = "\0"
 """Stands for the case's id in the commands of the subjects of test."""
@@ -56,8 +63,15 @@ class _Pool:
         return number
 
 
-def page_data(judged: Judged, divergences: str = "") -> dict[str, Any]:
-    """Return all data of the page. `divergences` is the address of the page on known divergences."""
+def page_data(judged: Judged, divergences: str = "", site: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return all data of the page.
+
+    Args:
+        judged: the run.
+        divergences: the address of the page on known divergences.
+        site: of a page in a site: `home`, the address of its first page. Of the first page itself: `runs`, `version`
+            and `license`.
+    """
     expectations, observations, parts, texts = _Pool(), _Pool(), _Pool(), _Pool()
     numbers = {outcome: number for number, outcome in enumerate(SIGNS)}
 
@@ -92,6 +106,9 @@ def page_data(judged: Judged, divergences: str = "") -> dict[str, Any]:
         "failures": len(judged.failures),
         "objections": judged.objections(),
         "divergences": divergences,
+        "site": site or {},
+        "features": yaml.safe_load(FEATURES.read_text("utf-8")),
+        "statements": yaml.safe_load(STATEMENTS.read_text("utf-8")),
         "outcomes": [
             {
                 "name": outcome.value,

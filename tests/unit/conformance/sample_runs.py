@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from nats_conformance.catalogue.case import (
@@ -24,10 +26,11 @@ from nats_conformance.catalogue.case import (
     Update,
 )
 from nats_conformance.catalogue.expansion import expanded_expectation, expanded_steps
-from nats_conformance.history import History, Played, Unplayed
+from nats_conformance.history import History, HistoryWriter, Played, Unplayed
 from nats_conformance.identity import Identity
 from nats_conformance.observation import Decision, Observation, Stored
 from nats_conformance.outcome import Outcome
+from nats_conformance.reports.site import add_run
 from nats_transforms.dialect import Feature
 from nats_transforms.tested_versions import Version
 
@@ -264,6 +267,23 @@ def large_run(number: int = 500, subjects: Sequence[Identity] = SUBJECTS) -> tup
     """Many cases, whose messages differ from one another as real ones do."""
     cases = tuple(_varied(CASES[at % len(CASES)], at) for at in range(number))
     return run(cases, subjects), cases
+
+
+def add(site: Path, history: History, **start: Any) -> Path:
+    """Record a history, with these members in its first line, and add it to a site."""
+    file = site.parent / "history.jsonl"
+    with HistoryWriter(file, history.subjects, **{**history.start, **start}) as writer:
+        for record in history.records:
+            writer.add(record)
+    return add_run(file, CASES, site)
+
+
+def page_contents(page: str) -> dict[str, Any]:
+    """The data in an HTML page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    contents: dict[str, Any] = json.loads(found[1])
+    return contents
 
 
 def _varied(case: Case, at: int) -> Case:

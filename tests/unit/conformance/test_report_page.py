@@ -5,30 +5,26 @@ from __future__ import annotations
 import json
 import re
 
+from nats_conformance.catalogue.reading import read_catalogue
+from nats_conformance.catalogue.selection import is_meant
 from nats_conformance.reports import judged
 from nats_conformance.reports.html import page
 from nats_conformance.reports.page_data import page_data
 from tests.unit.conformance import sample_runs
-from tests.unit.conformance.sample_runs import BYTES, CASES, ORDER
+from tests.unit.conformance.sample_runs import BYTES, CASES, ORDER, page_contents
 
 MIXED = judged(sample_runs.mixed_run(), CASES)
 
 
-def _data(text: str) -> dict:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
-
-
 def test_the_page_holds_its_data() -> None:
-    assert _data(page(MIXED)) == json.loads(json.dumps(page_data(MIXED)))
+    assert page_contents(page(MIXED)) == json.loads(json.dumps(page_data(MIXED)))
 
 
 def test_no_text_of_a_run_can_end_the_data() -> None:
     run = sample_runs.run((ORDER,), suite="</script><script>alert(1)</script><!--")
     text = page(judged(run, CASES))
     assert "alert(1)</script>" not in text
-    assert _data(text)["run"]["suite"] == "</script><script>alert(1)</script><!--"
+    assert page_contents(text)["run"]["suite"] == "</script><script>alert(1)</script><!--"
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:
@@ -63,3 +59,11 @@ def test_five_hundred_cases_on_twelve_subjects_stay_small() -> None:
     text = page(judged(history, cases))
     assert len(history.subjects) == 12
     assert len(text.encode()) < 5_000_000
+
+
+def test_every_case_belongs_to_one_feature() -> None:
+    features = [each for group in page_data(MIXED)["features"].values() for each in group]
+    assert len({each["name"] for each in features}) == len(features)
+    for case in read_catalogue():
+        of = [each["name"] for each in features if any(is_meant(pattern, case.id) for pattern in each["cases"])]
+        assert len(of) == 1, f"{case.id} belongs to {of or 'no feature'}: see features.yaml"

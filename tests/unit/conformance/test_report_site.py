@@ -3,89 +3,106 @@
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import replace
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nats_conformance.errors import HistoryError
-from nats_conformance.history import History
-from nats_conformance.reports import judged
-from nats_conformance.reports.site import add_run, write_site
+from nats_conformance.identity import Identity
+from nats_conformance.reports.site import write_site
 from tests.unit.conformance import sample_runs
-from tests.unit.conformance.sample_runs import CASES, ORDER
+from tests.unit.conformance.sample_runs import CASES, add, page_contents
 
-
-def at(history: History, time: str, **more: object) -> History:
-    return replace(history, start={**history.start, "time": time, **more})
+NEWEST = "runs/2026-11-20T12-00-00-bridge-engine-native/"
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     """Two runs: a good one, and a newer one with every outcome."""
-    add_run(judged(at(sample_runs.run(), "2026-11-01T12:00:00+00:00"), CASES), tmp_path)
-    add_run(judged(at(sample_runs.mixed_run(), "2026-11-20T12:00:00+00:00"), CASES), tmp_path)
-    write_site(tmp_path)
-    return tmp_path
+    made = tmp_path / "site"
+    add(made, sample_runs.run(), time="2026-11-01T12:00:00+00:00")
+    add(made, sample_runs.mixed_run(), time="2026-11-20T12:00:00+00:00")
+    write_site(made, CASES)
+    return made
 
 
-def text(page: Path) -> str:
-    return page.read_text("utf-8")
+def runs(site: Path) -> list[dict[str, Any]]:
+    """The runs that the first page lists."""
+    return page_contents((site / "index.html").read_text("utf-8"))["site"]["runs"]
 
 
-def test_every_link_leads_somewhere_within_the_site(site: Path) -> None:
-    found = re.findall(r'href="([^"]+)"', text(site / "index.html"))
-    links = [link for link in found if not link.startswith(("https:", "data:"))]
-    assert links
-    for link in links:
-        target = (site / link.partition("#")[0]).resolve()
-        assert target.is_file(), link
-        assert target.is_relative_to(site.resolve())
+def test_the_first_page_lists_all_runs_and_their_files_exist(site: Path) -> None:
+    found = runs(site)
+    assert [run["run"]["time"][:10] for run in found] == ["2026-11-20", "2026-11-01"]
+    assert [run["passed"] for run in found] == [False, True]
+    for run in found:
+        assert {file.name for file in (site / run["folder"]).iterdir()} == {
+            "history.jsonl",
+            "report.json",
+            "index.html",
+        }
+    assert page_contents((site / NEWEST / "index.html").read_text("utf-8"))["site"] == {"home": "../../index.html"}
 
 
-def test_the_overview_has_the_newest_matrix_and_all_runs(site: Path) -> None:
-    index = text(site / "index.html")
-    for label in ("native 2.9.10", "engine 2.15.1", "bridge 2.15.1 on 2.10.27"):
-        assert f">{label}</a>" in index
-    assert 'href="runs/2026-11-20T12-00-00-bridge-engine-native/index.html#doc=ADR-28"' in index
-    rows = index.partition("History</h2>")[2]
-    assert rows.index("2026-11-20T12:00:00") < rows.index("2026-11-01T12:00:00")
-    assert "<td>failed</td>" in rows
+def test_the_results_have_a_version_and_a_licence(site: Path) -> None:
+    report = json.loads((site / "report.json").read_bytes())
+    assert (report["version"], report["license"], report["complete"]) == ("2026.11.20", "Apache-2.0", True)
+    assert report["verdicts"] == json.loads((site / NEWEST / "report.json").read_bytes())["verdicts"]
 
 
-def test_what_a_run_says_cannot_be_markup(tmp_path: Path) -> None:
-    case = replace(ORDER, title='<script>alert("title")</script>')
-    history = at(sample_runs.mixed_run(), "2026-11-01T12:00:00+00:00", suite="<b>")
-    add_run(judged(history, [case if each is ORDER else each for each in CASES]), tmp_path)
-    for page in write_site(tmp_path):
-        assert "<script>alert" not in text(page)
-        assert "<b>" not in text(page)
+def test_the_newest_run_speaks_for_each_subject_of_test(tmp_path: Path) -> None:
+    native = sample_runs.run(subjects=[Identity("native", "2.15.1"), Identity("native", "2.9.10")])
+    add(tmp_path / "site", native, time="2026-11-01T12:00:00+00:00")
+    new = sample_runs.run(cases=CASES[:3], subjects=[Identity("engine", "2.9.10"), Identity("native", "2.15.1")])
+    add(tmp_path / "site", new, time="2026-11-02T12:00:00+00:00")
+    write_site(tmp_path / "site", CASES[1:])
+    report = json.loads((tmp_path / "site/report.json").read_bytes())
+    assert [each["label"] for each in report["subjects"]] == ["native 2.9.10", "native 2.15.1", "engine 2.9.10"]
+    # A case that the catalogue no longer has is left out.
+    assert Counter(each["subject"] for each in report["verdicts"]) == {
+        "native 2.9.10": 6,
+        "native 2.15.1": 2,
+        "engine 2.9.10": 2,
+    }
+    assert report["complete"]
+
+
+def test_a_subject_of_test_that_no_run_could_open_is_missing(site: Path) -> None:
+    add(
+        site,
+        sample_runs.run(),
+        time="2026-11-24T12:00:00+00:00",
+        missing={"2.13": "no such version", "native 2.9.10": "gone"},
+    )
+    write_site(site, CASES)
+    assert json.loads((site / "report.json").read_bytes())["objections"] == ["2.13 is missing: no such version"]
 
 
 def test_a_run_of_some_cases_does_not_take_the_place_of_a_whole_one(site: Path) -> None:
-    part = at(sample_runs.run(), "2026-11-24T12:00:00+00:00", selection=["adr28/headers"])
-    add_run(judged(part, CASES), site)
-    write_site(site)
-    index = text(site / "index.html")
-    assert "runs/2026-11-24" not in index.partition("History</h2>")[0]
-    assert "7 selected" in index.partition("History</h2>")[2]
-    assert json.loads(text(site / "badge.json"))["color"] == "red"
+    before = (site / "report.json").read_bytes()
+    add(site, sample_runs.run(), time="2026-11-24T12:00:00+00:00", selection=["adr28/headers"])
+    write_site(site, CASES)
+    assert (site / "report.json").read_bytes() == before
+    assert [run["whole"] for run in runs(site)] == [False, True, True]
+    assert json.loads((site / "badge.json").read_bytes())["color"] == "red"
 
 
 def test_the_same_run_again_changes_nothing(site: Path) -> None:
     before = {file: file.read_bytes() for file in site.rglob("*") if file.is_file()}
-    add_run(judged(at(sample_runs.mixed_run(), "2026-11-20T12:00:00+00:00"), CASES), site)
-    write_site(site)
+    add(site, sample_runs.mixed_run(), time="2026-11-20T12:00:00+00:00")
+    write_site(site, CASES)
     assert {file: file.read_bytes() for file in site.rglob("*") if file.is_file()} == before
 
 
 def test_what_is_no_site(tmp_path: Path) -> None:
+    site = tmp_path / "site"
     with pytest.raises(HistoryError, match="has no run yet"):
-        write_site(tmp_path)
+        write_site(site, CASES)
     with pytest.raises(HistoryError, match="has no time"):
-        add_run(judged(at(sample_runs.run(), ""), CASES), tmp_path)
-    (tmp_path / "runs/old").mkdir(parents=True)
-    (tmp_path / "runs/old/report.json").write_text('{"report": 0}')
+        add(site, sample_runs.run(), time="")
+    (site / "runs/old").mkdir(parents=True)
+    (site / "runs/old/report.json").write_text('{"report": 0}')
     with pytest.raises(HistoryError, match="not a report of format 1"):
-        write_site(tmp_path)
+        write_site(site, CASES)

@@ -21,24 +21,25 @@ function make(tag, attributes = {}, ...children) {
 
 // ---------------------------------------------------------------- state, and its address
 
-const state = { q: "", outcome: new Set(), level: "", doc: "", differ: false, hide: new Set(), case: "", subject: "" };
+const state = { q: "", outcome: new Set(), level: "", doc: "", differ: false, hide: new Set(), cases: [], case: "", subject: "" };
 
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
   const listed = (name) => new Set((given.get(name) || "").split(",").filter(Boolean));
   Object.assign(state, {
     q: given.get("q") || "", outcome: listed("outcome"), level: given.get("level") || "", doc: given.get("doc") || "",
-    differ: given.get("differ") === "1", hide: listed("hide"), case: given.get("case") || "", subject: given.get("subject") || "",
+    differ: given.get("differ") === "1", hide: listed("hide"), cases: [...listed("cases")], case: given.get("case") || "", subject: given.get("subject") || "",
   });
 }
 
+const encoded = (text) => encodeURIComponent(text).replace(/%2F/g, "/").replace(/%2C/g, ",").replace(/%20/g, "+");
+const addressOf = (given) => "#" + Object.entries(given).filter(([, value]) => value).map(([name, value]) => `${name}=${encoded(value)}`).join("&");
+
 function address() {
-  const given = {
+  return addressOf({
     q: state.q, outcome: [...state.outcome].join(","), level: state.level, doc: state.doc, differ: state.differ ? "1" : "",
-    hide: [...state.hide].join(","), case: state.case, subject: state.case && state.subject,
-  };
-  const spelt = (text) => encodeURIComponent(text).replace(/%2F/g, "/").replace(/%2C/g, ",").replace(/%20/g, "+");
-  return "#" + Object.entries(given).filter(([, value]) => value).map(([name, value]) => `${name}=${spelt(value)}`).join("&");
+    hide: [...state.hide].join(","), cases: state.cases.join(","), case: state.case, subject: state.case && state.subject,
+  });
 }
 
 function writeAddress(isNew = false) {
@@ -129,6 +130,7 @@ function buildMatrix() {
     for (const row of members) group.append((rows[row] = rowNode(row)));
     matrix.append(group);
   });
+  buildSummaries();
   layOut();
 }
 
@@ -138,6 +140,7 @@ function filter() {
   let total = 0;
   cases.forEach((each, row) => {
     const isLeft = words.every((word) => haystack(row).includes(word)) && (!state.level || each.level === state.level)
+      && (!state.cases.length || state.cases.some((pattern) => isMeant(pattern, each.id)))
       && (!state.doc || clauses[each.clause].document === state.doc) && (!state.differ || versionsDiffer(row))
       && (!state.outcome.size || columns.some((column) => state.outcome.has(keyOf(row, column))));
     if (isLeft) { found[each.clause]++; total++; }
@@ -151,8 +154,8 @@ function filter() {
     group.hidden = !found[number];
     group.querySelector(".clause span").textContent = `${found[number]} case${found[number] === 1 ? "" : "s"}`;
   }
-  const isFiltered = state.q || state.outcome.size || state.level || state.doc || state.differ || state.hide.size;
-  byId("shown").textContent = total === cases.length ? `${total} cases` : `${total} of ${cases.length} cases`;
+  const isFiltered = state.q || state.outcome.size || state.level || state.doc || state.differ || state.hide.size || state.cases.length;
+  byId("shown").textContent = total === cases.length ? `${total} cases` : `${total} of ${cases.length} cases${state.cases.length ? `: ${state.cases.join(", ")}` : ""}`;
   byId("clear").hidden = !isFiltered;
   byId("none").hidden = total > 0;
   matrix.hidden = !total;
@@ -164,6 +167,97 @@ function layOut() {
   const room = matrix.parentElement.clientWidth / rem - 4;
   matrix.classList.toggle("chipped", room < 13 + columns * 1.75);
   matrix.classList.toggle("dense", room >= 13 + columns * 1.75 && room < 17 + columns * 3.4);
+}
+
+// ---------------------------------------------------------------- above the cases: features, changes, statements, runs
+
+/** Whether a pattern means a case, as with `--select`. */
+const isMeant = (pattern, id) => pattern.includes("*") ? new RegExp(`^${quoted(pattern).replaceAll("\\*", ".*")}$`).test(id)
+  : id === pattern || id.startsWith(pattern.replace(/\/?$/, "/"));
+const rowsOf = (patterns) => cases.flatMap(({ id }, row) => (patterns.some((pattern) => isMeant(pattern, id)) ? [row] : []));
+const isOlder = (version, other) => version.localeCompare(other, "en", { numeric: true }) < 0;
+const features = Object.entries(report.features).map(([group, entries]) => [group, entries.map((entry) => ({ ...entry, rows: rowsOf(entry.cases) }))]);
+const statements = report.statements.map(({ adr, statements }) => [adr, statements.map((entry) => ({ ...entry, rows: rowsOf(entry.cases || []) }))]);
+const featureOf = [];
+for (const [, entries] of features) for (const { name, rows } of entries) for (const row of rows) featureOf[row] = name;
+const others = cases.flatMap(({ id }, row) => (featureOf[row] ? [] : [[id, row]]));
+if (others.length) features.push(["", [{ name: "Other cases", cases: others.map(([id]) => id), rows: others.map(([, row]) => row) }]]);
+features.unshift(["", [{ name: "All cases", cases: ["*"], rows: cases.map((_, row) => row) }]]);
+
+function summaryCell({ cases: patterns, rows: members, since }, column) {
+  const { label, version, kind } = subjects[column];
+  const count = (...keys) => members.filter((row) => keys.includes(keyOf(row, column))).length;
+  const bad = count("fail", "errored"), other = count("difference", "divergence"), played = bad + other + count("pass"), away = count("inapplicable");
+  const isAbsent = since && isOlder(version, since);
+  const [key, sign, text, word] = bad ? ["fail", "✗", `${bad}/${played}`, "fail"]
+    : isAbsent || (!played && away) ? ["inapplicable", "–", "", isAbsent || kind === "native" ? "not supported" : "n/a"]
+    : other ? [count("difference") ? "difference" : "divergence", count("difference") ? "≠" : "≈", `${other}/${played}`, "differ"]
+    : played ? ["pass", "✓", String(played), "supported"] : ["skipped", report.noRecord, "", "not played"];
+  const title = `${label}: ${text.replace("/", " of ")}${text && " "}${word}${away && played ? `, ${away} not about this version` : ""}`;
+  const outcome = { fail: "fail,errored", difference: "difference", divergence: "divergence" }[key];
+  return make("td", {}, make("a", { class: `sum ${key}`, href: addressOf({ cases: patterns.join(","), outcome }), title, "aria-label": title, style: `--share: ${100 * other / played}%` },
+    make("b", {}, sign), text, make("small", {}, word)));
+}
+
+function summaryTable(corner, groups) {
+  const columns = shownColumns(), hasKinds = new Set(columns.map((column) => subjects[column].kind)).size > 1;
+  const heads = columns.map((column) => make("th", { scope: "col" }, hasKinds ? make("small", {}, subjects[column].kind) : null, versionOf(column)));
+  const line = (entry) => {
+    const text = entry.name ?? entry.text;
+    return make("tr", {}, make("th", { scope: "row" }, entry.rows.length ? make("a", { href: addressOf({ cases: entry.cases.join(",") }) }, text) : text,
+      entry.untested ? make("small", {}, `No case: ${entry.untested}`) : null), ...(entry.rows.length ? columns.map((column) => summaryCell(entry, column)) : [make("td", { colspan: columns.length })]));
+  };
+  const bodies = groups.filter(([, entries]) => entries.some(({ rows }) => rows.length)).map(([title, entries]) => make("tbody", {},
+    title ? make("tr", {}, make("th", { scope: "rowgroup", class: "title" }, title), make("td", { colspan: columns.length })) : null,
+    ...entries.filter(({ rows, untested }) => rows.length || untested).map(line)));
+  return make("div", { class: "scroll" }, make("table", { class: "summary" }, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, corner), ...heads)), ...bodies));
+}
+
+/** What changed between two columns: reasons by feature, of cases of which different things are expected. */
+function changesNode(before, after) {
+  const found = new Map(features.flatMap(([, entries]) => entries.map(({ name }) => [name, new Map()])));
+  let total = 0;
+  cases.forEach((_, row) => {
+    const [old, now] = [cells[row][before], cells[row][after]];
+    if (!(old?.[OBSERVATION] >= 0 && now?.[OBSERVATION] >= 0) || old[EXPECTATION] === now[EXPECTATION]) return;
+    const reasons = found.get(featureOf[row] ?? "Other cases"), reason = reasonOf(old) || reasonOf(now);
+    reasons.set(reason, [...(reasons.get(reason) || []), cases[row]]);
+    total++;
+  });
+  const added = features.flatMap(([, entries]) => entries.filter(({ since, rows }) => since && rows.length
+    && isOlder(subjects[before].version, since) && !isOlder(subjects[after].version, since)).map(({ name }) => name));
+  const item = ([reason, members]) => make("li", {}, make("a", { href: members.length > 1 ? addressOf({ q: reason }) : addressOf({ case: members[0].id }), title: members[0].title }, reason || members[0].title),
+    members.length > 1 ? ` (${members.length} cases)` : null);
+  return make("details", {}, make("summary", {}, make("b", {}, `${versionOf(before)} → ${versionOf(after)}`), ` ${total} cases differ`),
+    added.length ? make("p", {}, make("b", {}, "New: "), added.join(", ")) : null,
+    ...[...found].filter(([, reasons]) => reasons.size).flatMap(([name, reasons]) => [make("h4", {}, name), make("ul", {}, ...[...reasons].map(item))]));
+}
+
+function buildSummaries() {
+  byId("features").replaceChildren(summaryTable("Feature", features));
+  byId("statements").lastElementChild.replaceChildren(summaryTable("Statement", statements));
+  byId("statements").hidden = !byId("statements").querySelector("tbody");
+  const line = subjects.map((_, column) => column).filter((column) => subjects[column].kind === subjects[0].kind)
+    .sort((a, b) => (isOlder(subjects[a].version, subjects[b].version) ? 1 : -1));
+  const changes = line.slice(1).map((before, at) => changesNode(before, line[at]));
+  byId("changes").hidden = !changes.length;
+  byId("changes").replaceChildren(byId("changes").firstElementChild, ...changes);
+}
+
+function buildSite({ home, runs, version, license }) {
+  if (home) byId("home").replaceChildren(make("a", { href: home }, "nats-conform"), ": one run");
+  byId("runs").hidden = !runs;
+  if (!runs) return;
+  const heads = ["Run", "Result", "Suite", "Catalogue", "Cases", "Subjects of test", "Raw results"];
+  const line = ({ folder, run, passed, counts, cases, whole, subjects }) => [make("a", { href: `${folder}index.html` }, dateOf(run.time)),
+    passed ? "passed" : counts.fail + counts.errored ? "failed" : "not complete", run.suite, run.catalogue_version ?? run.catalogue?.slice(0, 12),
+    `${cases}${whole ? "" : " selected"}`, subjects.join(", "),
+    ["report.json", "history.jsonl"].flatMap((name) => [make("a", { href: folder + name }, name), " "])];
+  byId("runs").append(
+    make("p", { class: "about" }, "All results above are in ", make("a", { href: "report.json" }, "report.json"), `, version ${version}, licence ${license}.`
+      + " The history of a run has every observed byte. A run keeps its address, and the address of a case on this page always leads to its newest results."),
+    make("div", { class: "scroll" }, make("table", { class: "summary" }, make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
+      make("tbody", {}, ...runs.map((run) => make("tr", {}, ...line(run).map((cell) => make("td", {}, ...[cell].flat()))))))));
 }
 
 // ---------------------------------------------------------------- moving and opening
@@ -296,6 +390,7 @@ function bytesNode(bytes, marks = [], { isBytes = true, hasHoles = false } = {})
   return made;
 }
 
+const quoted = (text) => text.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&");
 const patterns = new Map();
 /** Whether observed bytes are the expected ones, placeholders filled in. */
 function isLike(expected, observed) {
@@ -303,7 +398,6 @@ function isLike(expected, observed) {
   if (!patterns.has(expected)) {
     const ranges = [];
     let end = 0, source = "";
-    const quoted = (text) => text.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&");
     for (const hole of expected.matchAll(HOLE)) {
       source += quoted(expected.slice(end, hole.index));
       end = hole.index + hole[0].length;
@@ -587,7 +681,7 @@ function showPanel(row, column) {
   const each = cases[row], cell = cells[row][column], clause = clauses[each.clause];
   const expectation = cell && cell[EXPECTATION] >= 0 ? report.expectations[cell[EXPECTATION]] : null;
   const observation = cell && cell[OBSERVATION] >= 0 ? report.observations[cell[OBSERVATION]] : null;
-  const tools = make("div", { class: "tools" }, make("span", { class: "mono" }, each.id),
+  const tools = make("div", { class: "tools" }, make("a", { class: "mono", href: addressOf({ case: each.id }), title: "Permanent link to this case" }, each.id),
     make("button", { type: "button", class: "tool close", "aria-label": "Close", title: "Close (Escape)", onclick: close }, "✕"));
   const facts = make("div", { class: "facts" },
     clause.link ? make("a", { href: clause.link, target: "_blank", rel: "noopener" }, clause.name) : make("span", {}, clause.name),
@@ -622,10 +716,12 @@ function showPanel(row, column) {
 
 // ---------------------------------------------------------------- the top of the page
 
+const dateOf = (time) => String(time).replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:\d\d)?(\+00:00|Z)$/, "$1 $2 UTC");
+
 function buildTop() {
   const { run } = report, plural = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
   const shown = [plural(cases.length, "case"), report.choice, `${plural(subjects.length, "subject")} of test`, run.suite && `suite ${run.suite}`,
-    run.time && String(run.time).replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:\d\d)?(\+00:00|Z)$/, "$1 $2 UTC"),
+    run.time && dateOf(run.time),
     run.catalogue && `catalogue ${run.catalogue.slice(0, 12)}`];
   byId("about").textContent = shown.filter(Boolean).join(" · ");
   const [key, sign, text] = report.failures ? ["fail", "✗", plural(report.failures, "failure")] : report.passed ? ["pass", "✓", "Passed"] : ["errored", "!", "Not complete"];
@@ -633,15 +729,8 @@ function buildTop() {
   for (const objection of report.objections) {
     byId("objections").append(make("div", { class: "objection", role: "alert" }, make("strong", {}, "This report is partial"), objection));
   }
-  const totals = subjects.map((_, column) => outcomes.map(({ key }) => cells.filter((__, row) => keyOf(row, column) === key).length));
-  byId("counts").append(
-    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Subject of test"), make("th", { "aria-hidden": "true" }), ...outcomes.map(({ word }) => make("th", { scope: "col" }, word)))),
-    make("tbody", {}, ...subjects.map(({ label }, column) => make("tr", {}, make("th", { scope: "row" }, label),
-      make("td", { class: "share", "aria-hidden": "true" }, make("div", {}, ...outcomes.map(({ key }, at) => make("i", { class: key, style: `flex: ${totals[column][at]}` })))),
-      ...totals[column].map((number) => make("td", { class: number ? "" : "zero" }, number ? String(number) : "–"))))));
-  byId("totals").open = innerWidth >= 1000 && subjects.length <= 8;
-  outcomes.forEach(({ key, word, sign }, at) => {
-    const number = totals.reduce((sum, each) => sum + each[at], 0);
+  outcomes.forEach(({ key, word, sign }) => {
+    const number = cases.reduce((sum, _, row) => sum + subjects.filter((__, column) => keyOf(row, column) === key).length, 0);
     if (!number) return;
     byId("outcomes").append(make("button", { type: "button", class: "chip", "data-outcome": key, "aria-pressed": "false", onclick: () => toggle(state.outcome, key) },
       make("span", { class: `sign ${key}`, "aria-hidden": "true" }, sign), word, make("b", {}, String(number))));
@@ -684,7 +773,7 @@ function follow() {
   if (!shownColumns().length) state.hide.clear();
   apply();
   const row = cases.findIndex(({ id }) => id === state.case);
-  if (row < 0) { panel.hidden = true; document.body.classList.remove("opened"); layOut(); return; }
+  if (row < 0) { panel.hidden = true; document.body.classList.remove("opened"); layOut(); if (state.cases.length || state.q) byId("cases").scrollIntoView(); return; }
   const named = subjects.findIndex(({ label }) => label === state.subject);
   open(row, named < 0 ? tellingColumn(row) : named);
   (cellAt(row, named) || rows[row]).scrollIntoView({ block: "center" });
@@ -719,7 +808,7 @@ byId("level").addEventListener("change", () => { state.level = byId("level").val
 byId("document").addEventListener("change", () => { state.doc = byId("document").value; filter(); writeAddress(); });
 byId("differ").addEventListener("change", () => { state.differ = byId("differ").checked; filter(); writeAddress(); });
 byId("clear").addEventListener("click", () => {
-  Object.assign(state, { q: "", outcome: new Set(), level: "", doc: "", differ: false, hide: new Set() });
+  Object.assign(state, { q: "", outcome: new Set(), level: "", doc: "", differ: false, hide: new Set(), cases: [] });
   apply();
   writeAddress();
   byId("text").focus();
@@ -727,4 +816,5 @@ byId("clear").addEventListener("click", () => {
 addEventListener("popstate", follow);
 new ResizeObserver(layOut).observe(matrix.parentElement);
 buildTop();
+buildSite(report.site);
 follow();
