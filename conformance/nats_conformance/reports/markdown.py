@@ -1,4 +1,4 @@
-"""Renders the report as Markdown: counts, failures, known differences, and the matrix."""
+"""Renders the report as Markdown for a pull request: counts, failures, known divergences, skipped cases."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from nats_conformance.catalogue.case import Case
 from nats_conformance.outcome import Outcome
 from nats_conformance.reports.judgement import Cell, Judged
-from nats_conformance.reports.links import clause_link, document_of
+from nats_conformance.reports.links import clause_link
 from nats_conformance.reports.markdown_text import code, plain, row, shortened
 from nats_conformance.reports.reproduction import reproduction
-from nats_conformance.reports.signs import NO_RECORD, SIGNS
+from nats_conformance.reports.signs import SIGNS
 
 _LONGEST = 400
 
@@ -22,7 +22,6 @@ def markdown(judged: Judged, divergences: str = "") -> str:
         [
             *_head(judged),
             *_failures(judged),
-            *_reported(judged, Outcome.DIFFERENCE, "Known differences of versions"),
             *_reported(
                 judged,
                 Outcome.DIVERGENCE,
@@ -30,7 +29,6 @@ def markdown(judged: Judged, divergences: str = "") -> str:
                 f"Their ids are explained in {explained}.",
             ),
             *_reported(judged, Outcome.SKIPPED, "Skipped"),
-            *_matrix(judged),
         ]
     )
 
@@ -97,19 +95,6 @@ def _reported(judged: Judged, outcome: Outcome, heading: str, note: str = "") ->
     yield row("---", "---", "---")
     for (case_id, reason), labels in found.items():
         yield row(f"{plain(titles[case_id])}<br>{code(case_id)}", ", ".join(labels), plain(reason))
-
-
-def _matrix(judged: Judged) -> Iterator[str]:
-    yield "\n## Matrix\n"
-    for document in dict.fromkeys(map(document_of, judged.clauses)):
-        cases = [case for case in judged.cases if document_of(case.clause) == document]
-        yield f"\n<details><summary>{document} ({len(cases)} cases)</summary>\n\n"
-        yield row("Case", *judged.subjects)
-        yield row("---", *(":---:" for _ in judged.subjects))
-        for case in cases:
-            outcomes = (judged.outcome(case, label) for label in judged.subjects)
-            yield row(code(case.id), *(NO_RECORD if outcome is None else SIGNS[outcome].sign for outcome in outcomes))
-        yield "\n</details>\n"
 
 
 def _clause(case: Case) -> str:

@@ -118,7 +118,7 @@ def test_reports_say_that_a_part_of_the_cases_was_asked_for(start: dict[str, Any
     assert result.choice in reported
 
 
-def test_markdown_shows_result_failures_differences_and_matrix() -> None:
+def test_markdown_shows_result_failures_and_divergences() -> None:
     text = markdown(MIXED)
     assert text.startswith("# Conformance: failed\n")
     assert "| native 2.9.10 | 2 | 4 | - | - | - | - | 1 |" in text
@@ -127,9 +127,7 @@ def test_markdown_shows_result_failures_differences_and_matrix() -> None:
         "| `decision` | `500/10052 stream configuration for republish destination forms a cycle` | `accepted` |" in text
     )
     assert "nats-conform run --versions 2.9.10 --subjects engine --select adr28/validation/cycle/1\n" in text
-    assert "`adr28/headers/order/1` | native 2.9.10, engine 2.9.10 | Nats-Time-Stamp came with 2.10 |" in text
     assert "kd/order/two-rules" in text
-    assert "| `adr30/partition/no-separator/1` | ✓ | ✓ | ✓ | ✓ | ! | ✓ |" in text
 
 
 def test_markdown_of_hostile_texts_stays_in_its_cells() -> None:
@@ -137,8 +135,6 @@ def test_markdown_of_hostile_texts_stays_in_its_cells() -> None:
     (line,) = [line for line in text.splitlines() if line.startswith("### ✗ adr36/ingress/bytes/1")]
     at = text.index(line)
     assert "Payloads \\| headers of \\<any\\> bytes are stored as they \\`came\\`" in text[at : at + 300]
-    columns = {line.count(" | ") for line in text.splitlines() if line.startswith("| `adr")}
-    assert columns == {len(MIXED.subjects)}
 
 
 def test_markdown_says_that_it_is_partial() -> None:
