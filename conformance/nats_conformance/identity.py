@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from nats_transforms.dialect import NEWEST, Dialect, server_dialect
+from nats_transforms.dialect import Dialect, server_dialect
 from nats_transforms.tested_versions import Version
 
-Kind: TypeAlias = Literal["native", "engine", "bridge", "library", "history"]
+Kind: TypeAlias = Literal["native", "engine", "bridge", "library"]
 
 KINDS: Final[tuple[Kind, ...]] = ("native", "engine", "bridge")
 """The kinds of test subjects for a server's version."""
@@ -19,19 +19,16 @@ class Identity:
     """A subject of test.
 
     Attributes:
-        kind: a native server, the engine, the bridge, a library behind the JSON-lines protocol, or a history that was
-            compared with another one (`nats-bridge diff`), which has no version.
+        kind: a native server, the engine, the bridge, or a library behind the JSON-lines protocol.
         dialect: the full version whose behaviour is expected, such as `2.10.27`.
-        name: the name of a library or history; empty for others.
+        name: the name of a library; empty for others.
         server: the version of the server that the bridge connects to.
-        command: the command that repeats the comparison of a history; empty for others.
     """
 
     kind: Kind
     dialect: str
     name: str = ""
     server: str = ""
-    command: str = ""
 
     @property
     def version(self) -> Version:
@@ -40,8 +37,8 @@ class Identity:
 
     @property
     def behaviour(self) -> Dialect:
-        """The flags of the dialect; those of the newest one for a history, and for a minor line without a dialect."""
-        return NEWEST if self.kind == "history" else server_dialect(self.dialect)
+        """The flags of the dialect; those of the newest one for a minor line without a dialect."""
+        return server_dialect(self.dialect)
 
     @property
     def server_behaviour(self) -> Dialect:
@@ -61,21 +58,12 @@ class Identity:
                 return f"bridge {self.dialect} on {self.server}"
             case "library":
                 return f"{self.name} {self.dialect}"
-            case "history":
-                return self.name
             case _:
                 return f"{self.kind} {self.dialect}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the identity as plain values."""
-        found = {
-            "kind": self.kind,
-            "dialect": self.dialect,
-            "name": self.name,
-            "server": self.server,
-            "command": self.command,
-        }
-        return {name: value for name, value in found.items() if value or name == "dialect"}
+        return {name: value for name, value in asdict(self).items() if value or name == "dialect"}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Identity:

@@ -10,10 +10,8 @@ from nats_conformance.identity import Identity
 def reproduction(case_id: str, subject: Identity, server: object = None) -> str:
     """Return a shell command. `COMMAND` stands for a library's command, which only its owner knows.
 
-    `server` is the address of the tested running server, if any. Histories are compared as a whole.
+    `server` is the address of the tested running server, if any.
     """
-    if subject.command:
-        return subject.command
     words = ["nats-conform", "run", "--versions", subject.server or subject.dialect]
     if server:
         words[2:] = ["--server", str(server)]
