@@ -5,36 +5,22 @@ reasons) are stored once in pools and referenced by number. Subjects, header blo
 character for each byte (Latin-1), from which the page shows every byte. Stored times are left out, because they would
 make every observation unique, and mismatches show wrong ones.
 
-Keys are short: messages have `s` subject, `h` header block, `p` payload, `q` sequence. Expectations and observations
-have `d` decisions, `c` config, `r` received, `s` stored, `o` any order, `a` acks, `f` facts.
+Keys are the names of attributes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from nats_conformance.catalogue.case import (
-    Case,
-    Create,
-    Delete,
-    Drop,
-    Expectation,
-    ExpectedRefusal,
-    Message,
-    MessagePattern,
-    Publish,
-    Purge,
-    Settle,
-    Step,
-    Update,
-)
+from nats_conformance.catalogue.case import Case
 from nats_conformance.identity import Identity
-from nats_conformance.observation import Decision, Observation
+from nats_conformance.observation import Observation
 from nats_conformance.reports.judgement import Cell, Judged
 from nats_conformance.reports.links import clause_link, document_of
 from nats_conformance.reports.reproduction import reproduction
@@ -85,7 +71,7 @@ def page_data(judged: Judged, divergences: str = "", site: Mapping[str, Any] | N
         verdict = found.verdict
         made = [
             numbers[verdict.outcome],
-            -1 if found.expectation is None else expectations.number(_expectation(found.expectation)),
+            -1 if found.expectation is None else expectations.number(_plain(found.expectation)),
             -1 if found.observation is None else observations.number(_observation(found.observation, parts)),
             texts.number(verdict.reason) if verdict.reason else -1,
             -1 if found.seconds is None else round(found.seconds * 1000, 1),
@@ -151,11 +137,11 @@ def _case(case: Case, clause: int, expectations: _Pool) -> dict[str, Any]:
         "title": case.title,
         "level": case.level.value,
         "clause": clause,
-        "usual": expectations.number(_expectation(case.expectation)),
+        "usual": expectations.number(_plain(case.expectation)),
         "quote": case.quote,
-        "streams": [dict(stream) for stream in case.streams],
-        "steps": [_step(step) for step in case.steps],
-        "listen": [_text(subject) for subject in case.listen] if case.steps else [],
+        "streams": _plain(case.streams),
+        "steps": [[type(step).__name__.lower(), _plain(step)] for step in case.steps],
+        "listen": _plain(case.listen) if case.steps else [],
         "scenario": case.scenario,
         "kd": list(case.kd),
         "file": f"{case.file.name}:{case.line}" if case.file else "",
@@ -163,91 +149,41 @@ def _case(case: Case, clause: int, expectations: _Pool) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value not in ("", None, [])}
 
 
-def _step(step: Step) -> list[Any]:
-    match step:
-        case Create(config):
-            return ["create", dict(config)]
-        case Update(config):
-            return ["update", dict(config)]
-        case Publish(message):
-            return ["publish", _message(message)]
-        case Delete(stream, sequence):
-            return ["delete", {"stream": stream, "sequence": sequence}]
-        case Purge(stream, request):
-            return ["purge", {"stream": stream, **request}]
-        case Drop(stream):
-            return ["drop", {"stream": stream}]
-        case Settle(stream, messages):
-            return ["settle", {"stream": stream, "messages": messages}]
-
-
-def _expectation(expectation: Expectation) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if expectation.refusal is not None:
-        found["d"] = _refusal(expectation.refusal)
-    if expectation.config is not None:
-        found["c"] = dict(expectation.config)
-    if expectation.received is not None:
-        found["r"] = [_expected(each) for each in expectation.received]
-    if expectation.stored is not None:
-        found["s"] = {stream: [_expected(each) for each in messages] for stream, messages in expectation.stored.items()}
-    if expectation.any_order:
-        found["o"] = sorted(expectation.any_order)
-    if expectation.acks is not None:
-        found["a"] = _acks(expectation.acks)
-    if expectation.facts is not None:
-        found["f"] = dict(expectation.facts)
-    return found
-
-
 def _observation(observation: Observation, parts: _Pool) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if observation.decisions:
-        found["d"] = [parts.number(_decision(each, parts)) for each in observation.decisions]
-    if observation.received:
-        found["r"] = [parts.number(_message(each)) for each in observation.received]
-    if observation.stored:
-        found["s"] = {
-            stream: [[parts.number(_message(each.message)), each.sequence] for each in messages]
+    """Return an observation with numbers in `parts` for messages, answers and members of configurations."""
+
+    def numbers(values: Iterable[object]) -> list[int]:
+        return [parts.number(_plain(each)) for each in values]
+
+    decisions = (
+        {"config": numbers((each.config or {}).items())} if each.refusal is None else {"refusal": each.refusal}
+        for each in observation.decisions
+    )
+    found = {
+        "decisions": numbers(decisions),
+        "received": numbers(observation.received),
+        "stored": {
+            stream: [[*numbers([each.message]), each.sequence] for each in messages]
             for stream, messages in observation.stored.items()
-        }
-    if observation.acks:
-        found["a"] = [parts.number(each) for each in _acks(observation.acks)]
-    if observation.facts:
-        found["f"] = dict(observation.facts)
-    return found
+        },
+        "acks": numbers(observation.acks),
+        "facts": _plain(observation.facts),
+    }
+    return {name: value for name, value in found.items() if value}
 
 
-def _decision(decision: Decision, parts: _Pool) -> dict[str, Any]:
-    if decision.refusal is not None:
-        return {"refused": _refusal(decision.refusal)}
-    # Configurations have many members, and most are equal in all of them.
-    return {"config": [parts.number([name, value]) for name, value in (decision.config or {}).items()]}
-
-
-def _refusal(refusal: ExpectedRefusal) -> list[Any]:
-    return [refusal.code, refusal.err_code, refusal.description]
-
-
-def _acks(acks: Sequence[Mapping[str, Any] | None]) -> list[dict[str, Any] | None]:
-    return [None if each is None else dict(each) for each in acks]
-
-
-def _message(message: Message) -> dict[str, str]:
-    found = {"s": _text(message.subject), "h": _text(message.header_block), "p": _text(message.payload)}
-    return {name: value for name, value in found.items() if value or name == "s"}
-
-
-def _expected(message: MessagePattern) -> dict[str, Any]:
-    found: dict[str, Any] = {"s": _text(message.subject)}
-    if message.header_block is not None:
-        found["h"] = _text(message.header_block)
-    if message.payload is not None:
-        found["p"] = _text(message.payload)
-    if message.sequence is not None:
-        found["q"] = message.sequence
-    return found
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("latin-1")
+def _plain(value: object) -> Any:
+    """Return a value of the data model for JSON. Attributes that are None are left out: they are not compared."""
+    match value:
+        case bytes():
+            return value.decode("latin-1")
+        case Mapping():
+            return {name: _plain(each) for name, each in value.items()}
+        case frozenset():
+            return sorted(value)
+        case list() | tuple():
+            return [_plain(each) for each in value]
+    if not is_dataclass(value):
+        return value
+    named = {field.name: getattr(value, field.name) for field in fields(value)}
+    return {name: _plain(each) for name, each in named.items() if each is not None}

@@ -41,9 +41,9 @@ def test_every_byte_is_in_the_data() -> None:
     row = [case["id"] for case in data["cases"]].index(BYTES.id)
     column = [subject["label"] for subject in data["subjects"]].index("native 2.10.27")
     observation = data["observations"][data["cells"][row][column][2]]
-    number, sequence = observation["s"]["S"][0]
+    number, sequence = observation["stored"]["S"][0]
     payload = BYTES.expectation.stored["S"][0].payload if BYTES.expectation.stored else None
-    assert data["parts"][number]["p"].encode("latin-1") == payload
+    assert data["parts"][number]["payload"].encode("latin-1") == payload
     assert sequence == 1
 
 

@@ -458,13 +458,14 @@ function differences(expected, observed) {
 // ---------------------------------------------------------------- expected and received, side by side
 
 const LACK = Symbol("lack");
+const PARTS = [["subject", "subject"], ["headers", "header_block"], ["payload", "payload"]];
 const isSame = (a, b) => JSON.stringify(sorted(a)) === JSON.stringify(sorted(b));
 const sorted = (value) => Array.isArray(value) ? value.map(sorted) : value && typeof value === "object"
   ? Object.fromEntries(Object.keys(value).sort().map((key) => [key, sorted(value[key])])) : value;
 const asJson = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 1).replace(/\n\s*/g, " "));
 const refusalText = (refused) => {
   if (!refused) return "accepted";
-  const [code, number, description] = refused;
+  const { code, err_code: number, description } = refused;
   return ["refused", number ? `${code}/${number}` : "", description || ""].filter(Boolean).join(" ");
 };
 
@@ -502,20 +503,20 @@ function inOrder(items) {
 
 function messageItem(heading, place, expected, seen) {
   if (!expected) {
-    const fields = [["subject", seen.s], ["headers", seen.h || ""], ["payload", seen.p || ""]].map(([name, value]) => field(name, LACK, value));
+    const fields = [["subject", seen.subject], ["headers", seen.header_block || ""], ["payload", seen.payload || ""]].map(([name, value]) => field(name, LACK, value));
     return item(heading, fields, { place, isWrong: true, note: "✗ not expected" });
   }
   if (!seen) {
-    const fields = [["subject", "s"], ["headers", "h"], ["payload", "p"]].filter(([, key]) => key in expected);
+    const fields = PARTS.filter(([, key]) => key in expected);
     return item(heading, fields.map(([name, key]) => field(name, expected[key], LACK)), { place, note: "✗ did not come" });
   }
-  const fields = [["subject", "s"], ["headers", "h"], ["payload", "p"]].map(([name, key]) => field(name, expected[key] ?? LACK, seen[key] || ""));
-  if ("q" in expected) fields.push(field("sequence", String(expected.q), String(seen.q), { isBytes: false }));
+  const fields = PARTS.map(([name, key]) => field(name, expected[key] ?? LACK, seen[key] || ""));
+  if ("sequence" in expected) fields.push(field("sequence", String(expected.sequence), String(seen.sequence), { isBytes: false }));
   return item(heading, fields, { place });
 }
 
-const isLikeMessage = (wanted, seen) => isLike(wanted.s, seen.s)
-  && (!("h" in wanted) || isLike(wanted.h, seen.h || "")) && (!("p" in wanted) || isLike(wanted.p, seen.p || ""));
+const isLikeMessage = (wanted, seen) => isLike(wanted.subject, seen.subject)
+  && (!("header_block" in wanted) || isLike(wanted.header_block, seen.header_block || "")) && (!("payload" in wanted) || isLike(wanted.payload, seen.payload || ""));
 
 function inOrderOf(expected, seen) {
   const left = [...seen], ordered = [];
@@ -533,15 +534,15 @@ function messageItems(name, place, expected, seen) {
 }
 
 const partsOf = (observation) => ({
-  decisions: (observation.d || []).map((number) => {
-    const { refused, config } = report.parts[number];
-    return { refused, config: config && Object.fromEntries(config.map((member) => report.parts[member])) };
+  decisions: (observation.decisions || []).map((number) => {
+    const { refusal, config } = report.parts[number];
+    return { refusal, config: config && Object.fromEntries(config.map((member) => report.parts[member])) };
   }),
-  received: (observation.r || []).map((number) => report.parts[number]),
-  stored: Object.fromEntries(Object.entries(observation.s || {}).map(([stream, messages]) =>
-    [stream, messages.map(([number, sequence]) => ({ ...report.parts[number], q: sequence }))])),
-  acks: (observation.a || []).map((number) => report.parts[number]),
-  facts: observation.f || {},
+  received: (observation.received || []).map((number) => report.parts[number]),
+  stored: Object.fromEntries(Object.entries(observation.stored || {}).map(([stream, messages]) =>
+    [stream, messages.map(([number, sequence]) => ({ ...report.parts[number], sequence }))])),
+  acks: (observation.acks || []).map((number) => report.parts[number]),
+  facts: observation.facts || {},
 });
 
 /** Everything that an expectation compares, next to what was seen. */
@@ -549,11 +550,11 @@ function comparison(expectation, observation) {
   const { decisions, received, stored, acks, facts } = partsOf(observation);
   const made = [];
   decisions.forEach((decision, at) => {
-    const isLast = at === decisions.length - 1, wanted = isLast ? expectation.d : undefined, refused = decision.refused;
-    const isWrong = !wanted !== !refused || (!!wanted && wanted.some((value, n) => value !== null && refused[n] !== null && value !== refused[n]));
+    const isLast = at === decisions.length - 1, wanted = isLast ? expectation.refusal : undefined, refused = decision.refusal;
+    const isWrong = !wanted !== !refused || (!!wanted && Object.entries(wanted).some(([name, value]) => name in refused && value !== refused[name]));
     const fields = [field("answer", isWrong ? refusalText(wanted) : refusalText(refused), refusalText(refused), { isBytes: false, isWrong })];
-    if (isLast && expectation.c && decision.config) {
-      for (const [name, value] of Object.entries(expectation.c)) {
+    if (isLast && expectation.config && decision.config) {
+      for (const [name, value] of Object.entries(expectation.config)) {
         const seen = decision.config[name];
         const text = (each) => (each === undefined || each === null ? "(absent)" : asJson(sorted(each)));
         fields.push(field(name, text(value), text(seen), { isBytes: false, isWrong: !isSame(value ?? null, seen ?? null) }));
@@ -561,25 +562,25 @@ function comparison(expectation, observation) {
     }
     made.push(item(decisions.length > 1 ? `Decision ${at + 1} of ${decisions.length}` : "Decision", fields));
   });
-  if (expectation.d && !decisions.length) made.push(item("Decision", [field("answer", refusalText(expectation.d), LACK, { isBytes: false })]));
-  if (expectation.a) {
+  if (expectation.refusal && !decisions.length) made.push(item("Decision", [field("answer", refusalText(expectation.refusal), LACK, { isBytes: false })]));
+  if (expectation.acks) {
     const text = (ack) => (ack === undefined ? LACK : ack === null ? "no answer" : asJson(sorted(ack)));
-    const count = Math.max(expectation.a.length, acks.length);
+    const count = Math.max(expectation.acks.length, acks.length);
     const fields = Array.from({ length: count }, (_, at) => {
-      const wanted = expectation.a[at], seen = acks[at];
+      const wanted = expectation.acks[at], seen = acks[at];
       const isWrong = !wanted || !seen ? wanted !== seen : Object.entries(wanted).some(([name, value]) => !isSame(value, seen[name]));
       return field(`message ${at + 1}`, wanted === undefined ? "nothing" : text(wanted), text(seen), { isBytes: false, isWrong });
     });
     if (count) made.push(item("Answers to publishers", fields));
   }
-  if (expectation.r) made.push(...messageItems("Received", "received", expectation.r, received));
-  for (const [stream, expected] of Object.entries(expectation.s || {})) {
+  if (expectation.received) made.push(...messageItems("Received", "received", expectation.received, received));
+  for (const [stream, expected] of Object.entries(expectation.stored || {})) {
     if (!(stream in stored) && !Object.keys(stored).length && expected.length === 0) continue;
     const seen = stored[stream] || [];
-    made.push(...messageItems(`Stored in ${stream}`, `stored.${stream}`, expected, (expectation.o || []).includes(stream) ? inOrderOf(expected, seen) : seen));
+    made.push(...messageItems(`Stored in ${stream}`, `stored.${stream}`, expected, (expectation.any_order || []).includes(stream) ? inOrderOf(expected, seen) : seen));
   }
-  if (expectation.f) {
-    const fields = Object.entries(expectation.f).map(([name, value]) =>
+  if (expectation.facts) {
+    const fields = Object.entries(expectation.facts).map(([name, value]) =>
       field(name, asJson(sorted(value)), name in facts ? asJson(sorted(facts[name])) : LACK, { isBytes: false }));
     if (fields.length) made.push(item("Facts", fields));
   }
@@ -593,15 +594,15 @@ function alsoSeen(expectation, observation) {
   const alone = (name, value) => field(name, LACK, asJson(sorted(value)), { isBytes: false });
   const config = decisions.at(-1)?.config;
   if (config) {
-    const others = Object.entries(config).filter(([name]) => !expectation?.c || !(name in expectation.c));
+    const others = Object.entries(config).filter(([name]) => !expectation?.config || !(name in expectation.config));
     if (others.length) made.push(item("Returned configuration", others.map(([name, value]) => alone(name, value))));
   }
-  if (!expectation?.a && acks.length) made.push(item("Answers to publishers", acks.map((ack, at) => alone(`message ${at + 1}`, ack ?? "no answer"))));
+  if (!expectation?.acks && acks.length) made.push(item("Answers to publishers", acks.map((ack, at) => alone(`message ${at + 1}`, ack ?? "no answer"))));
   const list = (name, messages) => messages.forEach((each, at) => made.push(item(`${name} ${at + 1}`,
-    [field("subject", LACK, each.s), field("headers", LACK, each.h || ""), field("payload", LACK, each.p || "")])));
-  if (!expectation?.r) list("Received", received);
-  for (const [stream, messages] of Object.entries(stored)) if (!expectation?.s || !(stream in expectation.s)) list(`Stored in ${stream}`, messages);
-  const others = Object.entries(facts).filter(([name]) => !expectation?.f || !(name in expectation.f));
+    [field("subject", LACK, each.subject), field("headers", LACK, each.header_block || ""), field("payload", LACK, each.payload || "")])));
+  if (!expectation?.received) list("Received", received);
+  for (const [stream, messages] of Object.entries(stored)) if (!expectation?.stored || !(stream in expectation.stored)) list(`Stored in ${stream}`, messages);
+  const others = Object.entries(facts).filter(([name]) => !expectation?.facts || !(name in expectation.facts));
   if (others.length) made.push(item("Facts", others.map(([name, value]) => alone(name, value))));
   return made;
 }
@@ -613,9 +614,9 @@ const jsonNode = (value) => make("pre", { class: "bytes" }, JSON.stringify(value
 const STEP_NAMES = { settle: "wait for", drop: "delete stream", delete: "delete message" };
 
 function stepNode([name, value]) {
-  const content = name !== "publish" ? [jsonNode(value)]
-    : [["subject", "s"], ["headers", "h"], ["payload", "p"]].filter(([, key]) => key !== "h" || value.h)
-      .map(([part, key]) => make("div", { class: "part" }, make("span", {}, part), bytesNode(value[key] || "")));
+  const content = name !== "publish" ? [jsonNode(value.config ?? value)]
+    : PARTS.filter(([, key]) => key !== "header_block" || value.message[key])
+      .map(([part, key]) => make("div", { class: "part" }, make("span", {}, part), bytesNode(value.message[key])));
   return make("div", { class: "step" }, make("span", { class: "name" }, STEP_NAMES[name] ?? name), make("div", {}, ...content));
 }
 
