@@ -63,6 +63,7 @@ def _start(plan: RunPlan, cases: Sequence[Case]) -> dict[str, object]:
         "suite": version("nats-conformance"),
         "catalogue": checksum(),
         "catalogue_version": about()["version"],
+        "license": about()["license"],
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "cases": len(cases),
         "selection": list(plan.patterns),
