@@ -246,7 +246,7 @@ def test_the_command_is_copied(browser: Browser) -> None:
         "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
     )
     browser.show(ORDER_WRONG)
-    assert browser.one(".again input").get_property("value") == COMMAND
+    assert browser.one(".again textarea").get_property("value") == COMMAND
     click(browser, ".copy")
     browser.until(lambda: browser.text("#said") == "Copied")
     # What is in the clipboard comes out where it is pasted.
@@ -260,7 +260,7 @@ def test_the_command_is_copied_without_a_clipboard_interface(browser: Browser) -
     browser.run("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
     click(browser, ".copy")
     browser.until(lambda: browser.text("#said") != "")
-    field = browser.one(".again input")
+    field = browser.one(".again textarea")
     chosen = browser.run("const it = arguments[0]; return it.value.slice(it.selectionStart, it.selectionEnd)", field)
     assert chosen == COMMAND
 

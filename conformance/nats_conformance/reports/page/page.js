@@ -657,7 +657,7 @@ function verdictNode(row, column) {
 
 function againSection(row, column) {
   const command = subjects[column].command.replaceAll(report.id, cases[row].id);
-  const input = make("input", { readonly: true, value: command, "aria-label": "Command", spellcheck: "false" });
+  const input = make("textarea", { readonly: true, rows: 3, "aria-label": "Command", spellcheck: "false" }, command);
   const button = make("button", { type: "button", class: "tool copy", onclick: () => copy(command, button, input) }, "Copy");
   return make("section", { class: "again-section" }, make("h3", {}, "Play it again"), make("div", { class: "again" }, input, button));
 }
