@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from nats_conformance.raw_client import Credentials
 from nats_conformance.scenarios.account import REPUBLISH, Account
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import header_of, headers_named, payloads_of, record_of, subjects_of
 from nats_conformance.scenarios.waiting import arrived
 
@@ -76,7 +73,7 @@ async def _delivered_on(account: Account, subject: str) -> list[str]:
 
 
 @scenario
-async def mapping_before_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
+async def mapping_before_a_stream(laboratory: Laboratory) -> Facts:
     """Publish on a subject that is mapped to a stream's: after the mapping, the original subject is lost."""
     account, received = await laboratory.republishing('mappings: {"from.*": "in.$1"}')
     answer = await account.publish("from.a", "x")
@@ -90,7 +87,7 @@ async def mapping_before_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def mapping_of_the_republish_destination(laboratory: Laboratory) -> Mapping[str, Any]:
+async def mapping_of_the_republish_destination(laboratory: Laboratory) -> Facts:
     """Map the destination: this changes messages of clients, but not republished ones."""
     account = await laboratory.account('mappings: {"out.*": "moved.$1"}')
     await account.create("S", subjects=["in.*"], republish=REPUBLISH)
@@ -102,7 +99,7 @@ async def mapping_of_the_republish_destination(laboratory: Laboratory) -> Mappin
 
 
 @scenario
-async def partition_in_a_mapping(laboratory: Laboratory) -> Mapping[str, Any]:
+async def partition_in_a_mapping(laboratory: Laboratory) -> Facts:
     """Use the same function in a mapping and in a stream: partition of a wildcard gives the same number."""
     account = await laboratory.account('mappings: {"m.*": "mapped.{{partition(10,1)}}"}')
     await account.create("S", subjects=["in.*"], republish={"src": "in.*", "dest": "out.{{partition(10,1)}}"})
@@ -114,9 +111,9 @@ async def partition_in_a_mapping(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def partition_of_a_literal_mapping(laboratory: Laboratory) -> Mapping[str, Any]:
+async def partition_of_a_literal_mapping(laboratory: Laboratory) -> Facts:
     """Use `partition(n)` without indexes on sources without wildcards: two sources with different hashes."""
-    facts: dict[str, Any] = {}
+    facts: Facts = {}
     for subject in ("first", "second"):
         config = f'mappings: {{"{subject}": "mapped.{{{{partition(1000)}}}}"}}'
         if not await laboratory.starts(config):
@@ -128,14 +125,14 @@ async def partition_of_a_literal_mapping(laboratory: Laboratory) -> Mapping[str,
 
 
 @scenario
-async def functions_that_mappings_know(laboratory: Laboratory) -> Mapping[str, Any]:
+async def functions_that_mappings_know(laboratory: Laboratory) -> Facts:
     """Try functions in the configuration of a mapping: with an unsupported one, the server does not start."""
     functions = ("wildcard(1)", "split(1,-)", "left(1,2)", "right(1,2)", "random(3)", "nonsense(1)")
     return {each: await laboratory.starts(f'mappings: {{"m.*": "x.{{{{{each}}}}}"}}') for each in functions}
 
 
 @scenario
-async def unused_wildcard_in_a_mapping(laboratory: Laboratory) -> Mapping[str, Any]:
+async def unused_wildcard_in_a_mapping(laboratory: Laboratory) -> Facts:
     """A mapping that leaves out a wildcard of its source, and one with an empty source."""
     return {
         "unused_wildcard": await laboratory.starts('mappings: {"m.*.*": "x.$1"}'),
@@ -144,7 +141,7 @@ async def unused_wildcard_in_a_mapping(laboratory: Laboratory) -> Mapping[str, A
 
 
 @scenario
-async def permissions_of_the_publisher(laboratory: Laboratory) -> Mapping[str, Any]:
+async def permissions_of_the_publisher(laboratory: Laboratory) -> Facts:
     """A user who may not publish on the destination publishes into the stream: the copy is sent all the same."""
     server = await laboratory.server(_PERMISSIONS)
     owner, writer = await laboratory.connect(server, _user("owner")), await laboratory.connect(server, _user("writer"))
@@ -157,7 +154,7 @@ async def permissions_of_the_publisher(laboratory: Laboratory) -> Mapping[str, A
 
 
 @scenario
-async def republish_through_an_export(laboratory: Laboratory) -> Mapping[str, Any]:
+async def republish_through_an_export(laboratory: Laboratory) -> Facts:
     """Another account imports the destination, and publishes into the stream through a service."""
     server = await laboratory.server(_EXPORT)
     owner, importer = await laboratory.connect(server, _user("a")), await laboratory.connect(server, _user("b"))
@@ -176,7 +173,7 @@ async def republish_through_an_export(laboratory: Laboratory) -> Mapping[str, An
 
 
 @scenario
-async def source_of_another_account(laboratory: Laboratory) -> Mapping[str, Any]:
+async def source_of_another_account(laboratory: Laboratory) -> Facts:
     """An external source: the record names the stream together with a hash of the API prefix."""
     server = await laboratory.server(_EXTERNAL)
     source, target = await laboratory.connect(server, _user("a")), await laboratory.connect(server, _user("b"))

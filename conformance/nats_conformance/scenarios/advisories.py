@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from nats_conformance.raw_client import Collected
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.waiting import until
 
 _ENVELOPE = frozenset({"type", "id", "timestamp"})
@@ -19,7 +18,7 @@ def _bodies(received: Collected) -> list[dict[str, Any]]:
 
 
 @scenario
-async def audit_of_deletes_and_purges(laboratory: Laboratory) -> Mapping[str, Any]:
+async def audit_of_deletes_and_purges(laboratory: Laboratory) -> Facts:
     """See which requests have an advisory: a read, a delete of one message, a purge, and the publication itself."""
     account = await laboratory.account()
     received = await account.subscribe(
@@ -46,7 +45,7 @@ async def audit_of_deletes_and_purges(laboratory: Laboratory) -> Mapping[str, An
 
 
 @scenario
-async def advisories_of_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
+async def advisories_of_a_stream(laboratory: Laboratory) -> Facts:
     """Create, update and delete a stream: advisories name the stream and contain no configuration."""
     account = await laboratory.account()
     received = await account.subscribe("$JS.EVENT.ADVISORY.STREAM.>")
@@ -63,7 +62,7 @@ async def advisories_of_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def advisory_of_a_message_that_was_delivered_too_often(laboratory: Laboratory) -> Mapping[str, Any]:
+async def advisory_of_a_message_that_was_delivered_too_often(laboratory: Laboratory) -> Facts:
     """Reach `max_deliver`: an advisory has the stream's sequence, which is how dead letters are found."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"])

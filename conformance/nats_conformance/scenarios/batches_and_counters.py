@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nats_conformance.scenarios.account import Account, message
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import header_of, headers_named, lines_of, payloads_of, subjects_of
 from nats_conformance.scenarios.waiting import arrived, first_that
 
@@ -22,7 +21,7 @@ def _member(number: int, *more: str) -> list[str]:
 
 
 @scenario
-async def atomic_batch_is_republished_at_its_commit(laboratory: Laboratory) -> Mapping[str, Any]:
+async def atomic_batch_is_republished_at_its_commit(laboratory: Laboratory) -> Facts:
     """Publish a batch of three messages: see which are republished before and after the last one commits it."""
     account, received = await laboratory.republishing(allow_atomic=True)
     await account.publish("in.a", "1", _member(1))
@@ -43,7 +42,7 @@ async def atomic_batch_is_republished_at_its_commit(laboratory: Laboratory) -> M
 
 
 @scenario
-async def batch_with_a_gap(laboratory: Laboratory) -> Mapping[str, Any]:
+async def batch_with_a_gap(laboratory: Laboratory) -> Facts:
     """A batch that lacks a message is abandoned: nothing is stored or republished, and an advisory reports it."""
     account, received = await laboratory.republishing(allow_atomic=True)
     advisories = await account.subscribe("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.>")
@@ -60,7 +59,7 @@ async def batch_with_a_gap(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def schedule_is_republished_twice(laboratory: Laboratory) -> Mapping[str, Any]:
+async def schedule_is_republished_twice(laboratory: Laboratory) -> Facts:
     """Store a schedule: it is republished when it is stored, and its message when it fires."""
     account, received = await laboratory.republishing(allow_msg_schedules=True)
     at = (datetime.now(UTC) + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -82,7 +81,7 @@ def _fast(account: Account, number: int, operation: int) -> None:
 
 
 @scenario
-async def fast_batch_is_republished(laboratory: Laboratory) -> Mapping[str, Any]:
+async def fast_batch_is_republished(laboratory: Laboratory) -> Facts:
     """Three messages of a fast batch (2.14): stored and republished as others, confirmed by one answer at the end."""
     account, received = await laboratory.republishing(allow_batched=True)
     answers = await account.subscribe("answer.>")
@@ -107,7 +106,7 @@ async def fast_batch_is_republished(laboratory: Laboratory) -> Mapping[str, Any]
 
 
 @scenario
-async def fast_batch_of_a_stream_that_takes_none(laboratory: Laboratory) -> Mapping[str, Any]:
+async def fast_batch_of_a_stream_that_takes_none(laboratory: Laboratory) -> Facts:
     """Its first message is answered with an error, and not stored."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
@@ -121,7 +120,7 @@ async def fast_batch_of_a_stream_that_takes_none(laboratory: Laboratory) -> Mapp
 
 
 @scenario
-async def counters_of_two_sources(laboratory: Laboratory) -> Mapping[str, Any]:
+async def counters_of_two_sources(laboratory: Laboratory) -> Facts:
     """Source two counter streams into the subject of a counter that clients count as well."""
     account = await laboratory.account()
     for name, increments in (("A", ("5", "4")), ("B", ("6",))):
@@ -143,7 +142,7 @@ async def _fired(account: Account, *more: str) -> None:
 
 
 @scenario
-async def what_a_schedule_fires(laboratory: Laboratory) -> Mapping[str, Any]:
+async def what_a_schedule_fires(laboratory: Laboratory) -> Facts:
     """Store a schedule that is due at once, with a header of its publisher and a TTL for its message."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_msg_schedules=True, allow_msg_ttl=True)
@@ -157,7 +156,7 @@ async def what_a_schedule_fires(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def fired_message_in_a_copy(laboratory: Laboratory) -> Mapping[str, Any]:
+async def fired_message_in_a_copy(laboratory: Laboratory) -> Facts:
     """Copy a message from a schedule into a stream with sources, which cannot have schedules."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_msg_schedules=True)

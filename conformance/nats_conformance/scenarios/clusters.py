@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from nats_conformance.errors import SubjectError
 from nats_conformance.native_servers import NativeCluster, NativeServer
 from nats_conformance.scenarios.account import REPUBLISH, Account
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import header_of, payloads_of
 from nats_conformance.scenarios.waiting import arrived, first_that
 
@@ -97,7 +96,7 @@ async def _everything_sent(laboratory: Laboratory, cluster: NativeCluster, watch
 
 
 @scenario
-async def republish_of_three_replicas(laboratory: Laboratory) -> Mapping[str, Any]:
+async def republish_of_three_replicas(laboratory: Laboratory) -> Facts:
     """One copy of each message, from the leader alone, through a step-down and through the leader's end."""
     cluster = await laboratory.cluster()
     watcher = await laboratory.connect(cluster.nodes[0])
@@ -126,7 +125,7 @@ async def republish_of_three_replicas(laboratory: Laboratory) -> Mapping[str, An
 
 
 @scenario
-async def random_at_ingress_of_three_replicas(laboratory: Laboratory) -> Mapping[str, Any]:
+async def random_at_ingress_of_three_replicas(laboratory: Laboratory) -> Facts:
     """Use `random` in the ingress transform of a stream with replicas: each one draws another subject."""
     cluster = await laboratory.cluster()
     account = await laboratory.connect(cluster.nodes[0])
@@ -145,7 +144,7 @@ async def _first_subject(account: Account) -> str:
 
 
 @scenario
-async def source_of_three_replicas(laboratory: Laboratory) -> Mapping[str, Any]:
+async def source_of_three_replicas(laboratory: Laboratory) -> Facts:
     """A sourcing stream of three replicas changes its leader twice: nothing is duplicated or left out."""
     cluster = await laboratory.cluster()
     account = await laboratory.connect(cluster.nodes[0])
@@ -162,7 +161,7 @@ async def source_of_three_replicas(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def memory_stream_of_three_replicas(laboratory: Laboratory) -> Mapping[str, Any]:
+async def memory_stream_of_three_replicas(laboratory: Laboratory) -> Facts:
     """Restart the leader of a memory stream: the others keep its messages, unlike a stream on one server."""
     cluster = await laboratory.cluster()
     account = await laboratory.connect(cluster.nodes[0])

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 from nats_conformance.catalogue.case import Json
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import payloads_of
 from nats_conformance.scenarios.waiting import arrived, first_that
 
@@ -21,7 +19,7 @@ def _request(stream: str, **config: Json) -> Json:
 
 
 @scenario
-async def paused_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
+async def paused_consumer(laboratory: Laboratory) -> Facts:
     """Pause a push consumer before two messages, and resume it before a third. Advisories report both."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
@@ -52,7 +50,7 @@ async def paused_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def priority_group_of_a_push_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
+async def priority_group_of_a_push_consumer(laboratory: Laboratory) -> Facts:
     """A consumer that delivers to a subject asks for a priority group."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
@@ -68,7 +66,7 @@ async def priority_group_of_a_push_consumer(laboratory: Laboratory) -> Mapping[s
 
 
 @scenario
-async def watching_next_to_a_priority_group(laboratory: Laboratory) -> Mapping[str, Any]:
+async def watching_next_to_a_priority_group(laboratory: Laboratory) -> Facts:
     """A watching consumer next to one with a priority group: on a work queue, and on a stream with limits."""
     account = await laboratory.account()
     answers: dict[str, int | None] = {}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from typing import Any
 
 from nats_conformance.errors import SubjectError
 from nats_conformance.native_servers import NativeServer
 from nats_conformance.scenarios.account import Account
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import numbers_of, payloads_of, subjects_of
 from nats_conformance.scenarios.waiting import until
 
@@ -28,7 +26,7 @@ async def _on_disk(server: NativeServer, payload: bytes, *, times: int = 1) -> N
     await until(written, f"{payload!r} in the files of the store")
 
 
-async def _after(laboratory: Laboratory, server: NativeServer, account: Account, subject: str) -> dict[str, Any]:
+async def _after(laboratory: Laboratory, server: NativeServer, account: Account, subject: str) -> Facts:
     """Return whether the server survives a publication, and whether its log gives the reason."""
     try:
         answer = await account.publish(subject, "x")
@@ -40,7 +38,7 @@ async def _after(laboratory: Laboratory, server: NativeServer, account: Account,
 
 
 @scenario
-async def partition_zero_in_republish(laboratory: Laboratory) -> Mapping[str, Any]:
+async def partition_zero_in_republish(laboratory: Laboratory) -> Facts:
     """Use modulus 0 in a republish destination: see the first matching message, and the state after a restart."""
     server, account = await laboratory.opened()
     republish = {"src": "in.*", "dest": "out.{{partition(0,1)}}"}
@@ -54,7 +52,7 @@ async def partition_zero_in_republish(laboratory: Laboratory) -> Mapping[str, An
 
 
 @scenario
-async def partition_zero_at_ingress(laboratory: Laboratory) -> Mapping[str, Any]:
+async def partition_zero_at_ingress(laboratory: Laboratory) -> Facts:
     """A modulus of 0 in a stream's subject_transform: the message is not stored, as the server ends before."""
     server, account = await laboratory.opened()
     transform = {"src": "in.*", "dest": "in.{{partition(0,1)}}"}
@@ -65,7 +63,7 @@ async def partition_zero_at_ingress(laboratory: Laboratory) -> Mapping[str, Any]
 
 
 @scenario
-async def partition_zero_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+async def partition_zero_in_a_source(laboratory: Laboratory) -> Facts:
     """A modulus of 0 in the transform of a source: the server ends again as often as it is started."""
     server, account = await laboratory.with_source()
     await account.publish("in.a", "x")
@@ -84,7 +82,7 @@ async def partition_zero_in_a_source(laboratory: Laboratory) -> Mapping[str, Any
 
 
 @scenario
-async def partition_zero_in_a_mapping(laboratory: Laboratory) -> Mapping[str, Any]:
+async def partition_zero_in_a_mapping(laboratory: Laboratory) -> Facts:
     """A modulus of 0 in an account mapping: no stream is needed to end the server."""
     server, account = await laboratory.opened('mappings: {"in.*": "mapped.{{partition(0,1)}}"}')
     received = await account.subscribe("mapped.>")
@@ -94,7 +92,7 @@ async def partition_zero_in_a_mapping(laboratory: Laboratory) -> Mapping[str, An
 
 
 @scenario
-async def empty_mapping_destination(laboratory: Laboratory) -> Mapping[str, Any]:
+async def empty_mapping_destination(laboratory: Laboratory) -> Facts:
     """An account mapping to an empty destination: refused at start, or accepted until a message matches."""
     config = 'mappings: {"in.a": ""}'
     if not await laboratory.starts(config):
@@ -108,7 +106,7 @@ async def empty_mapping_destination(laboratory: Laboratory) -> Mapping[str, Any]
 
 
 @scenario
-async def null_source(laboratory: Laboratory) -> Mapping[str, Any]:
+async def null_source(laboratory: Laboratory) -> Facts:
     """Send `"sources": [null]` in a request, as any client may."""
     server, account = await laboratory.opened()
     code = None
@@ -119,7 +117,7 @@ async def null_source(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def kill_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+async def kill_and_restart(laboratory: Laboratory) -> Facts:
     """A crash after stored messages: nothing is republished again, and the last sequence continues."""
     server, account = await laboratory.opened()
     await account.create("S", subjects=["in.*"], republish={"src": "in.*", "dest": "out.$1"})
@@ -142,7 +140,7 @@ async def kill_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def kill_while_sourcing(laboratory: Laboratory) -> Mapping[str, Any]:
+async def kill_while_sourcing(laboratory: Laboratory) -> Facts:
     """Kill a server whose stream has sourced.
 
     It resumes after its last stored message, without losses or duplicates.

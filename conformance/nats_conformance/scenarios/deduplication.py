@@ -8,7 +8,7 @@ from typing import Any
 
 from nats_conformance.scenarios.account import Account
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.stalls import copied, copied_or_stalled
 from nats_conformance.scenarios.texts import payloads_of
 from nats_conformance.scenarios.waiting import first_that
@@ -19,7 +19,7 @@ _LATE = 100  # looks, each after a pause
 
 
 @scenario
-async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Mapping[str, Any]:
+async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Facts:
     """Publish duplicates.
 
     Within the window they are not republished; after it, the id is stored and republished again.
@@ -54,7 +54,7 @@ async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Mapp
     }
 
 
-async def _repeated_id(laboratory: Laboratory, **target: Any) -> Mapping[str, Any]:
+async def _repeated_id(laboratory: Laboratory, **target: Any) -> Facts:
     """Observe a source whose duplicate window has passed, with the same id twice and a later message."""
     account = await laboratory.account()
     await _source_with_a_repeated_id(account)
@@ -73,19 +73,19 @@ async def _source_with_a_repeated_id(account: Account) -> None:
 
 
 @scenario
-async def repeated_id_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+async def repeated_id_in_a_source(laboratory: Laboratory) -> Facts:
     """Give the target a window in which the source's repeated id is a duplicate."""
     return await _repeated_id(laboratory, sources=[{"name": "O"}], duplicate_window=3600 * _SECOND)
 
 
 @scenario
-async def repeated_id_in_a_source_by_default(laboratory: Laboratory) -> Mapping[str, Any]:
+async def repeated_id_in_a_source_by_default(laboratory: Laboratory) -> Facts:
     """Leave out the target's `duplicate_window`, so the server's default decides."""
     return await _repeated_id(laboratory, sources=[{"name": "O"}])
 
 
 @scenario
-async def repeated_id_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+async def repeated_id_in_a_mirror(laboratory: Laboratory) -> Facts:
     """Mirror a source with a repeated id into a mirror with a window.
 
     A server that treats the second one as a duplicate drops the messages read in the same batch, and requests them
@@ -96,7 +96,7 @@ async def repeated_id_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def stall_ends_with_the_window(laboratory: Laboratory) -> Mapping[str, Any]:
+async def stall_ends_with_the_window(laboratory: Laboratory) -> Facts:
     """Shorten the target's window: a server that waited for the duplicate stores it now."""
     account = await laboratory.account()
     await _source_with_a_repeated_id(account)
@@ -108,7 +108,7 @@ async def stall_ends_with_the_window(laboratory: Laboratory) -> Mapping[str, Any
 
 
 @scenario
-async def same_id_from_two_sources(laboratory: Laboratory) -> Mapping[str, Any]:
+async def same_id_from_two_sources(laboratory: Laboratory) -> Facts:
     """Two sources with the same id in one target: the second one is a duplicate there."""
     account = await laboratory.account()
     requests = await account.subscribe("$JS.API.CONSUMER.CREATE.>")

@@ -7,7 +7,7 @@ from typing import Any
 
 from nats_conformance.catalogue.case import Json
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import header_of, headers_named, numbers_of, payloads_of
 from nats_conformance.scenarios.waiting import arrived
 
@@ -15,18 +15,18 @@ _SECOND = 1_000_000_000
 
 
 @scenario
-async def last_sequence_behind_expiry(laboratory: Laboratory) -> Mapping[str, Any]:
+async def last_sequence_behind_expiry(laboratory: Laboratory) -> Facts:
     """Let a subject's last message expire by `max_age`: the next one refers to none, and the sequence continues."""
     return await _numbers_behind_expiry(laboratory, max_age=_SECOND // 5)
 
 
 @scenario
-async def last_sequence_behind_a_message_ttl(laboratory: Laboratory) -> Mapping[str, Any]:
+async def last_sequence_behind_a_message_ttl(laboratory: Laboratory) -> Facts:
     """Let a message with `Nats-TTL` expire without a marker: the next one of its subject refers to none."""
     return await _numbers_behind_expiry(laboratory, "Nats-TTL: 1s", allow_msg_ttl=True)
 
 
-async def _numbers_behind_expiry(laboratory: Laboratory, *headers: str, **stream: Json) -> Mapping[str, Any]:
+async def _numbers_behind_expiry(laboratory: Laboratory, *headers: str, **stream: Json) -> Facts:
     """Return the numbers of a republished message whose predecessor, with these headers, has expired."""
     account, received = await laboratory.republishing(**stream)
     await account.publish_all("in.a", ["1"], headers)
@@ -36,7 +36,7 @@ async def _numbers_behind_expiry(laboratory: Laboratory, *headers: str, **stream
 
 
 @scenario
-async def delete_marker_is_republished(laboratory: Laboratory) -> Mapping[str, Any]:
+async def delete_marker_is_republished(laboratory: Laboratory) -> Facts:
     """Expire and delete the last message of subjects: an expiry's marker is republished; a delete leaves none."""
     account, received = await laboratory.republishing(
         max_age=_SECOND, subject_delete_marker_ttl=60 * _SECOND, allow_msg_ttl=True, allow_rollup_hdrs=True
@@ -57,7 +57,7 @@ async def delete_marker_is_republished(laboratory: Laboratory) -> Mapping[str, A
 
 
 @scenario
-async def message_of_the_largest_size(laboratory: Laboratory) -> Mapping[str, Any]:
+async def message_of_the_largest_size(laboratory: Laboratory) -> Facts:
     """Publish a message of exactly `max_payload`: it is republished with the server's additional lines."""
     limit = 1024
     account, received = await laboratory.republishing(f"max_payload: {limit}")
@@ -71,7 +71,7 @@ async def message_of_the_largest_size(laboratory: Laboratory) -> Mapping[str, An
 
 
 @scenario
-async def full_target_waits(laboratory: Laboratory) -> Mapping[str, Any]:
+async def full_target_waits(laboratory: Laboratory) -> Facts:
     """A target that refuses new messages when it is full: sourcing resumes, without loss, as soon as there is room."""
     _, account = await laboratory.with_source("1", "2", "3", "4")
     await account.create("T", sources=[{"name": "O"}], max_msgs=2, discard="new")
@@ -81,7 +81,7 @@ async def full_target_waits(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def filtered_mirror_and_its_gaps(laboratory: Laboratory) -> Mapping[str, Any]:
+async def filtered_mirror_and_its_gaps(laboratory: Laboratory) -> Facts:
     """Mirror with a filter: see the gaps before the first message, between messages, and at the end."""
     _, account = await laboratory.with_source()
     for subject in ("in.b", "in.a", "in.b", "in.a", "in.b"):
@@ -95,7 +95,7 @@ async def filtered_mirror_and_its_gaps(laboratory: Laboratory) -> Mapping[str, A
     return {"with_a_gap_at_the_end": _numbers(before), "with_a_later_message": _numbers(after)}
 
 
-def _numbers(state: Mapping[str, Any]) -> dict[str, Any]:
+def _numbers(state: Mapping[str, Any]) -> Facts:
     return {
         "messages": state["messages"],
         "first_seq": state["first_seq"],

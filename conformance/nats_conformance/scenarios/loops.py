@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from nats_conformance.catalogue.case import Json
 from nats_conformance.scenarios.account import Account
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.waiting import first_that
 
 _MANY = 100
@@ -23,7 +22,7 @@ async def _grows_without_end(account: Account, name: str) -> bool:
 
 
 @scenario
-async def republish_emptied_by_update(laboratory: Laboratory) -> Mapping[str, Any]:
+async def republish_emptied_by_update(laboratory: Laboratory) -> Facts:
     """Send `"republish": {}` in an update, as a user would to turn republish off."""
     account = await laboratory.account()
     created = await account.create("S", subjects=["in.*"], republish={"src": "in.*", "dest": "out.$1"}, **_LIMITS)
@@ -37,7 +36,7 @@ async def republish_emptied_by_update(laboratory: Laboratory) -> Mapping[str, An
 
 
 @scenario
-async def republish_onto_a_literal_subject(laboratory: Laboratory) -> Mapping[str, Any]:
+async def republish_onto_a_literal_subject(laboratory: Laboratory) -> Facts:
     """A destination with a wildcard that can only become the stream's own literal subject is not seen as a cycle."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.a"], republish={"src": "*.a", "dest": "$1.a"}, **_LIMITS)
@@ -46,7 +45,7 @@ async def republish_onto_a_literal_subject(laboratory: Laboratory) -> Mapping[st
 
 
 @scenario
-async def two_streams_that_republish_to_each_other(laboratory: Laboratory) -> Mapping[str, Any]:
+async def two_streams_that_republish_to_each_other(laboratory: Laboratory) -> Facts:
     """Republish two streams into each other: neither stream alone has a cycle."""
     account = await laboratory.account()
     await account.create("A", subjects=["a.*"], republish={"src": "a.*", "dest": "b.$1"}, **_LIMITS)
@@ -56,7 +55,7 @@ async def two_streams_that_republish_to_each_other(laboratory: Laboratory) -> Ma
 
 
 @scenario
-async def loop_ends_when_republish_is_removed(laboratory: Laboratory) -> Mapping[str, Any]:
+async def loop_ends_when_republish_is_removed(laboratory: Laboratory) -> Facts:
     """Update without `republish`: this ends a running loop, if servers allow the edit."""
     account = await laboratory.account()
     created = await account.create("S", subjects=["in.a"], republish={"src": "*.a", "dest": "$1.a"}, **_LIMITS)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from nats_conformance.catalogue.case import Json
 from nats_conformance.observation import Stored
 from nats_conformance.scenarios.account import Account
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import header_of, headers_named, lines_of, payloads_of
 from nats_conformance.scenarios.waiting import first_that
 
@@ -34,7 +33,7 @@ async def _marker(account: Account, stream: str) -> Stored:
 
 
 @scenario
-async def ttl_of_a_copy(laboratory: Laboratory) -> Mapping[str, Any]:
+async def ttl_of_a_copy(laboratory: Laboratory) -> Facts:
     """Let the TTL of a message pass in the source: see its copies in streams with and without TTLs."""
     account = await laboratory.account()
     await account.create("O", subjects=["in.*"], allow_msg_ttl=True)
@@ -60,7 +59,7 @@ async def ttl_of_a_copy(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def marker_of_an_expired_subject(laboratory: Laboratory) -> Mapping[str, Any]:
+async def marker_of_an_expired_subject(laboratory: Laboratory) -> Facts:
     """Let a subject's last message expire: see the marker that the stream stores instead."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], **_MARKED)
@@ -75,7 +74,7 @@ async def marker_of_an_expired_subject(laboratory: Laboratory) -> Mapping[str, A
 
 
 @scenario
-async def marker_of_an_expired_key(laboratory: Laboratory) -> Mapping[str, Any]:
+async def marker_of_an_expired_key(laboratory: Laboratory) -> Facts:
     """Let a key expire in a bucket with one value for each key: watchers get the marker as its newest message."""
     account = await laboratory.account()
     await account.create("KV_B", subjects=["$KV.B.>"], max_msgs_per_subject=1, allow_direct=True, **_MARKED)
@@ -85,7 +84,7 @@ async def marker_of_an_expired_key(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def marker_in_copies(laboratory: Laboratory) -> Mapping[str, Any]:
+async def marker_in_copies(laboratory: Laboratory) -> Facts:
     """Copy a marker into a mirror and a sourcing stream, which create no markers themselves."""
     account = await laboratory.account()
     await account.create("O", subjects=["in.*"], **_MARKED)

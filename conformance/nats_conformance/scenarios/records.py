@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from nats_conformance.scenarios.account import Account
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import header_of, messages_of, payloads_of
 
 _FIELDS_WITH_IDENTITY = 6
@@ -22,7 +19,7 @@ async def _identities(account: Account, stream: str, count: int) -> list[str | N
 
 
 @scenario
-async def identity_of_a_source_stream(laboratory: Laboratory) -> Mapping[str, Any]:
+async def identity_of_a_source_stream(laboratory: Laboratory) -> Facts:
     """The identity in the record: the same for two targets and after a restart, another for a recreated stream."""
     server, account = await laboratory.with_source("1")
     await account.create("T", sources=[{"name": "O"}])
@@ -46,9 +43,9 @@ async def identity_of_a_source_stream(laboratory: Laboratory) -> Mapping[str, An
 
 
 @scenario
-async def bridged_messages_are_taken_for_sourced_ones(laboratory: Laboratory) -> Mapping[str, Any]:
+async def bridged_messages_are_taken_for_sourced_ones(laboratory: Laboratory) -> Facts:
     """Messages with a hand-made record, then the source itself is added: it resumes after them, or starts at 1."""
-    facts: dict[str, Any] = {}
+    facts: Facts = {}
     records = {"four_fields": "O {} in.* t.$1", "two_fields": "O {}", "other_texts": "O {} in.> t.>"}
     for name, record in records.items():
         facts[name] = await _handed_over(laboratory, record)
@@ -69,7 +66,7 @@ async def _handed_over(laboratory: Laboratory, record: str) -> list[str] | int:
 
 
 @scenario
-async def start_sequence_hands_over(laboratory: Laboratory) -> Mapping[str, Any]:
+async def start_sequence_hands_over(laboratory: Laboratory) -> Facts:
     """Store messages without a record, then add a source with `opt_start_seq`: exact on every version."""
     server, account = await laboratory.with_source("1", "2", "3")
     await account.create("T", subjects=["t.*"])

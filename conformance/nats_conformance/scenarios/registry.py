@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -10,7 +10,7 @@ from nats_conformance.errors import CatalogueError
 from nats_conformance.observation import Observation
 from nats_conformance.scenarios.laboratory import Laboratory
 
-Facts: TypeAlias = Mapping[str, Any]
+Facts: TypeAlias = dict[str, Any]
 Scenario: TypeAlias = Callable[[Laboratory], Awaitable[Facts]]
 
 _scenarios: dict[str, Scenario] = {}

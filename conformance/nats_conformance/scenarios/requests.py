@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from nats_conformance.scenarios.account import Account
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 
 
 @scenario
-async def api_level(laboratory: Laboratory) -> Mapping[str, Any]:
+async def api_level(laboratory: Laboratory) -> Facts:
     """Return `api.level` of `$JS.API.INFO`."""
     account = await laboratory.account()
     return {"level": (await account.request("INFO"))["api"].get("level")}
@@ -22,7 +19,7 @@ async def _unknown_member(account: Account) -> int | None:
 
 
 @scenario
-async def unknown_member_by_default(laboratory: Laboratory) -> Mapping[str, Any]:
+async def unknown_member_by_default(laboratory: Laboratory) -> Facts:
     """Send a member that no version has, in a stream's and in a consumer's configuration."""
     account = await laboratory.account()
     stream = await _unknown_member(account)
@@ -33,9 +30,9 @@ async def unknown_member_by_default(laboratory: Laboratory) -> Mapping[str, Any]
 
 
 @scenario
-async def strict_mode_of_the_server(laboratory: Laboratory) -> Mapping[str, Any]:
+async def strict_mode_of_the_server(laboratory: Laboratory) -> Facts:
     """Set `jetstream { strict: … }` in the server's configuration, which decides about unknown members."""
-    facts: dict[str, Any] = {}
+    facts: Facts = {}
     for name, text in (("strict", "true"), ("lenient", "false")):
         config = f"jetstream {{ strict: {text} }}"
         if not await laboratory.starts(config):
@@ -47,7 +44,7 @@ async def strict_mode_of_the_server(laboratory: Laboratory) -> Mapping[str, Any]
 
 
 @scenario
-async def several_filters_of_a_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
+async def several_filters_of_a_consumer(laboratory: Laboratory) -> Facts:
     """Create a consumer with `filter_subjects`: they are used, or silently ignored, so everything is delivered."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
@@ -59,7 +56,7 @@ async def several_filters_of_a_consumer(laboratory: Laboratory) -> Mapping[str, 
 
 
 @scenario
-async def configuration_as_it_comes_back(laboratory: Laboratory) -> Mapping[str, Any]:
+async def configuration_as_it_comes_back(laboratory: Laboratory) -> Facts:
     """Check which members of 2.10's transforms a server silently drops, and whether it adds metadata."""
     account = await laboratory.account()
     transform = {"src": "in.*", "dest": "t.$1"}

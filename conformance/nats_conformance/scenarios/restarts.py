@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
 
 from nats_conformance.catalogue.case import Json
 from nats_conformance.observation import Stored
 from nats_conformance.scenarios.account import REPUBLISH, Account
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import (
     header_of,
     messages_of,
@@ -22,7 +21,7 @@ from nats_conformance.scenarios.texts import (
 
 
 @scenario
-async def republish_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+async def republish_after_restart(laboratory: Laboratory) -> Facts:
     """Messages that were republished are not sent again when the server comes back."""
     server, account = await laboratory.opened()
     await account.create("S", subjects=["in.*"], republish=REPUBLISH)
@@ -38,7 +37,7 @@ async def republish_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def memory_stream_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+async def memory_stream_after_restart(laboratory: Laboratory) -> Facts:
     """A memory stream of a single server is lost, its configuration included."""
     server, account = await laboratory.opened()
     await account.create("S", subjects=["in.*"], republish=REPUBLISH, storage="memory")
@@ -48,7 +47,7 @@ async def memory_stream_after_restart(laboratory: Laboratory) -> Mapping[str, An
 
 
 @scenario
-async def purged_stream_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+async def purged_stream_after_restart(laboratory: Laboratory) -> Facts:
     """Restart with an emptied stream: it keeps its sequence, and the last sequence of the subject is 0."""
     server, account = await laboratory.opened()
     await account.create("S", subjects=["in.*"], republish=REPUBLISH)
@@ -67,9 +66,9 @@ async def purged_stream_after_restart(laboratory: Laboratory) -> Mapping[str, An
 
 
 @scenario
-async def last_sequence_behind_a_delete_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+async def last_sequence_behind_a_delete_and_restart(laboratory: Laboratory) -> Facts:
     """Delete a subject's last message while two older ones remain: see which one the next message refers to."""
-    facts: dict[str, Any] = {}
+    facts: Facts = {}
     for name in ("without_restart", "with_restart"):
         server, account = await laboratory.opened()
         await account.create("S", subjects=["in.*"], republish=REPUBLISH)
@@ -85,7 +84,7 @@ async def last_sequence_behind_a_delete_and_restart(laboratory: Laboratory) -> M
 
 
 @scenario
-async def duplicate_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+async def duplicate_after_restart(laboratory: Laboratory) -> Facts:
     """The duplicate window is rebuilt from the stream: an id from before the restart is still a duplicate."""
     server, account = await laboratory.opened()
     await account.create("S", subjects=["in.*"], republish=REPUBLISH)
@@ -98,7 +97,7 @@ async def duplicate_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def source_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+async def source_after_restart(laboratory: Laboratory) -> Facts:
     """A sourcing stream resumes at its position: nothing duplicated, nothing left out."""
     server, account = await laboratory.with_source()
     await account.create("T", subjects=["local"], sources=[{"name": "O", "filter_subject": "in.a"}])
@@ -114,7 +113,7 @@ async def source_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 
 async def _resumed(
     laboratory: Laboratory, source: Mapping[str, Json], held: int, change: Callable[[Account], Awaitable[object]]
-) -> Mapping[str, Any]:
+) -> Facts:
     """Let a stream copy `held` of three messages, change something, and restart the server.
 
     Return the stored messages.
@@ -136,25 +135,25 @@ async def _purged(account: Account) -> None:
 
 
 @scenario
-async def source_without_its_last_message_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+async def source_without_its_last_message_after_restart(laboratory: Laboratory) -> Facts:
     """The last sourced message is deleted from the target: is it sourced again?"""
     return await _resumed(laboratory, {"name": "O"}, 3, _without_its_last)
 
 
 @scenario
-async def source_with_start_sequence_after_purge_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+async def source_with_start_sequence_after_purge_and_restart(laboratory: Laboratory) -> Facts:
     """Purge the target and restart the server: see whether `opt_start_seq` counts again."""
     return await _resumed(laboratory, {"name": "O", "opt_start_seq": 2}, 2, _purged)
 
 
 @scenario
-async def source_after_purge_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+async def source_after_purge_and_restart(laboratory: Laboratory) -> Facts:
     """Purge the target and restart the server: a source without a start sequence resumes after its last copy."""
     return await _resumed(laboratory, {"name": "O"}, 3, _purged)
 
 
 @scenario
-async def source_under_an_ingress_transform_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+async def source_under_an_ingress_transform_after_restart(laboratory: Laboratory) -> Facts:
     """A filtered source whose messages the target's own transform renames: is the position found again?"""
     server, account = await laboratory.with_source("1", "2")
     transform = {"src": "in.*", "dest": "renamed.$1"}
@@ -166,14 +165,14 @@ async def source_under_an_ingress_transform_after_restart(laboratory: Laboratory
 
 
 @scenario
-async def start_sequence_is_forgotten_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+async def start_sequence_is_forgotten_after_restart(laboratory: Laboratory) -> Facts:
     """Remove `opt_start_seq`, which only counts for the first start, by an update: the position stays."""
     taken_away = partial(Account.update, name="T", sources=[{"name": "O"}])
     return await _resumed(laboratory, {"name": "O", "opt_start_seq": 3}, 1, taken_away)
 
 
 @scenario
-async def mirror_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+async def mirror_after_restart(laboratory: Laboratory) -> Facts:
     """A filtered mirror keeps the source's numbers, its gaps included, and resumes after a restart."""
     server, account = await laboratory.with_source("1")
     await account.publish_all("in.b", ["not wanted"])
@@ -193,13 +192,13 @@ async def mirror_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def recreated_source(laboratory: Laboratory) -> Mapping[str, Any]:
+async def recreated_source(laboratory: Laboratory) -> Facts:
     """The source is recreated with more messages than before: which of them are sourced after a restart?"""
     return {"stored": payloads_of(await _of_a_recreated_source(laboratory, sources=[{"name": "O"}]))}
 
 
 @scenario
-async def mirror_of_a_recreated_source(laboratory: Laboratory) -> Mapping[str, Any]:
+async def mirror_of_a_recreated_source(laboratory: Laboratory) -> Facts:
     """The source of a mirror is recreated with more messages than before: the mirror resumes at its old position."""
     stored = await _of_a_recreated_source(laboratory, mirror={"name": "O"})
     return {"stored": payloads_of(stored), "sequences": [each.sequence for each in stored]}

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from nats_conformance.catalogue.case import Json, Message
 from nats_conformance.raw_client import Collected
 from nats_conformance.scenarios.account import Account
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import payloads_of, subjects_of
 from nats_conformance.scenarios.waiting import first_that
 
@@ -52,7 +51,7 @@ async def copied_or_stalled(account: Account, requests: Collected, source: str) 
 
 async def _copy(
     laboratory: Laboratory, second: Sequence[str], target: Mapping[str, Json], *, has_first: bool = True
-) -> dict[str, Any]:
+) -> Facts:
     """Three messages, the second with these headers, in a source that a target copies."""
     account = await laboratory.account()
     await account.create("O", subjects=["in.*"], allow_rollup_hdrs=True)
@@ -63,7 +62,7 @@ async def _copy(
     return await copied(account, target)
 
 
-async def copied(account: Account, target: Mapping[str, Json]) -> dict[str, Any]:
+async def copied(account: Account, target: Mapping[str, Json]) -> Facts:
     """Copy three messages of the source. Return the messages in the target at the end, or at the stall.
 
     A mirror on a server before 2.12 drops the messages that it read in the same batch as one that it cannot store, and
@@ -78,7 +77,7 @@ async def copied(account: Account, target: Mapping[str, Json]) -> dict[str, Any]
         stalled = await copied_or_stalled(account, requests, "O")
         if stalled:
             break
-    facts: dict[str, Any] = {"stalled": stalled, "stored": payloads_of(await account.stored("T"))}
+    facts: Facts = {"stalled": stalled, "stored": payloads_of(await account.stored("T"))}
     if stalled:
         facts["asked_again_from"] = starts_asked_for(requests, "O")[-1]
     return facts
@@ -91,54 +90,54 @@ _ROLLUP = ["Nats-Rollup: sub"]
 
 
 @scenario
-async def expectation_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+async def expectation_in_a_source(laboratory: Laboratory) -> Facts:
     """Source a message with a publisher's `Nats-Expected-Stream` into a stream of another name."""
     return await _copy(laboratory, _EXPECTATION, _SOURCES)
 
 
 @scenario
-async def expectation_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+async def expectation_in_a_mirror(laboratory: Laboratory) -> Facts:
     """Mirror a message with a publisher's `Nats-Expected-Stream` into a stream of another name."""
     return await _copy(laboratory, _EXPECTATION, _MIRROR)
 
 
 @scenario
-async def rollup_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+async def rollup_in_a_source(laboratory: Laboratory) -> Facts:
     """Source a rollup message into a stream that does not allow rollups."""
     return await _copy(laboratory, _ROLLUP, _SOURCES)
 
 
 @scenario
-async def rollup_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+async def rollup_in_a_mirror(laboratory: Laboratory) -> Facts:
     """Mirror a rollup message into a stream that does not allow rollups."""
     return await _copy(laboratory, _ROLLUP, _MIRROR)
 
 
 @scenario
-async def refused_first_message_of_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+async def refused_first_message_of_a_source(laboratory: Laboratory) -> Facts:
     """Begin with a message that the target refuses, so the source has no position to return to."""
     return await _copy(laboratory, _ROLLUP, _SOURCES, has_first=False)
 
 
 @scenario
-async def refused_first_message_of_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+async def refused_first_message_of_a_mirror(laboratory: Laboratory) -> Facts:
     """The very first message of a mirror is one that it does not take."""
     return await _copy(laboratory, _ROLLUP, _MIRROR, has_first=False)
 
 
 @scenario
-async def status_100_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+async def status_100_in_a_source(laboratory: Laboratory) -> Facts:
     """A message without payload whose header block has a status of 100: a source treats it as a heartbeat."""
     return await _copy_of_status(laboratory, _SOURCES)
 
 
 @scenario
-async def status_100_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+async def status_100_in_a_mirror(laboratory: Laboratory) -> Facts:
     """A message without payload whose header block has a status of 100: a mirror treats it as a heartbeat."""
     return await _copy_of_status(laboratory, _MIRROR)
 
 
-async def _copy_of_status(laboratory: Laboratory, target: Mapping[str, Json]) -> dict[str, Any]:
+async def _copy_of_status(laboratory: Laboratory, target: Mapping[str, Json]) -> Facts:
     _, account = await laboratory.with_source("1")
     await account.client.ask(Message(b"in.a", b"NATS/1.0 100 Idle\r\nA: b\r\n\r\n"))
     await account.publish_all("in.a", ["3"])
@@ -146,7 +145,7 @@ async def _copy_of_status(laboratory: Laboratory, target: Mapping[str, Json]) ->
 
 
 @scenario
-async def partly_overlapping_filters(laboratory: Laboratory) -> Mapping[str, Any]:
+async def partly_overlapping_filters(laboratory: Laboratory) -> Facts:
     """Two filters of one source that overlap in part: accepted, and then the source refuses to serve them."""
     account = await laboratory.account()
     await account.create("O", subjects=["in.>"])
@@ -154,7 +153,7 @@ async def partly_overlapping_filters(laboratory: Laboratory) -> Mapping[str, Any
     transforms = [{"src": "in.*.a", "dest": "x.$1"}, {"src": "in.b.*", "dest": "y.$1"}]
     await account.create("T", sources=[{"name": "O", "subject_transforms": transforms}])
 
-    async def outcome() -> Mapping[str, Any] | None:
+    async def outcome() -> Facts | None:
         info = await account.info("T")
         error = info["sources"][0].get("error")
         if error is None and not info["state"]["messages"]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from nats_conformance.scenarios.account import REPUBLISH, message
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import header_of, subjects_of
 from nats_conformance.scenarios.waiting import arrived
 
@@ -15,7 +12,7 @@ _MANY = 500
 
 
 @scenario
-async def republish_comes_before_the_acknowledgement(laboratory: Laboratory) -> Mapping[str, Any]:
+async def republish_comes_before_the_acknowledgement(laboratory: Laboratory) -> Facts:
     """On the publisher's own connection the copy arrives before the stream's answer."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], republish=REPUBLISH)
@@ -34,7 +31,7 @@ async def republish_comes_before_the_acknowledgement(laboratory: Laboratory) -> 
 
 
 @scenario
-async def order_of_two_publishers(laboratory: Laboratory) -> Mapping[str, Any]:
+async def order_of_two_publishers(laboratory: Laboratory) -> Facts:
     """Two connections publish at the same time on several subjects: copies come in the order of the stream."""
     server = await laboratory.server()
     watcher = await laboratory.connect(server)
@@ -56,7 +53,7 @@ async def order_of_two_publishers(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def reply_of_the_publisher(laboratory: Laboratory) -> Mapping[str, Any]:
+async def reply_of_the_publisher(laboratory: Laboratory) -> Facts:
     """Publish with a reply subject: the copy has none, so the publisher gets one answer."""
     account, received = await laboratory.republishing()
     await account.publish("in.a", "1")
@@ -65,7 +62,7 @@ async def reply_of_the_publisher(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def time_of_a_mirror_and_of_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+async def time_of_a_mirror_and_of_a_source(laboratory: Laboratory) -> Facts:
     """Compare times: a mirror keeps the source's time; a sourced message has the time of arrival."""
     _, account = await laboratory.with_source()
     await account.publish("in.a", "1")

@@ -12,7 +12,7 @@ from typing import Any
 from nats_conformance.native_servers import NativeServer
 from nats_conformance.scenarios.account import REPUBLISH, Account
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import (
     header_of,
     headers_named,
@@ -29,7 +29,7 @@ _TRANSFORM = {"src": "in.*", "dest": "t.$1"}
 
 
 @scenario
-async def republish_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
+async def republish_through_an_upgrade(laboratory: Laboratory) -> Facts:
     """A stream that republishes: the headers of the first message after the upgrade."""
     server, account = await laboratory.opened(version=_OLDEST)
     await account.create("S", subjects=["in.*"], republish=REPUBLISH)
@@ -50,7 +50,7 @@ async def republish_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, A
 
 
 @scenario
-async def republish_edited_behind_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
+async def republish_edited_behind_an_upgrade(laboratory: Laboratory) -> Facts:
     """Edit republish, which 2.9 refuses: the same stream accepts the edit as soon as the server is newer."""
     server, account = await laboratory.opened(version=_OLDEST)
     created = await account.create("S", subjects=["in.*"], republish=REPUBLISH)
@@ -65,7 +65,7 @@ async def republish_edited_behind_an_upgrade(laboratory: Laboratory) -> Mapping[
 
 
 @scenario
-async def ignored_transforms_behind_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
+async def ignored_transforms_behind_an_upgrade(laboratory: Laboratory) -> Facts:
     """Upgrade with transforms that 2.9 silently dropped: they stay ignored until an update adds them."""
     server, account = await laboratory.opened(version=_OLDEST)
     await account.create("S", subjects=["in.*"], subject_transform=_TRANSFORM)
@@ -79,7 +79,7 @@ async def ignored_transforms_behind_an_upgrade(laboratory: Laboratory) -> Mappin
 
 
 @scenario
-async def source_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
+async def source_through_an_upgrade(laboratory: Laboratory) -> Facts:
     """Source two messages with 2.9: the newer server resumes after them, with its own form of records."""
     server, account = await laboratory.with_source(version=_OLDEST)
     await account.create("T", sources=[{"name": "O", "filter_subject": "in.a"}])
@@ -91,7 +91,7 @@ async def source_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]
 
 
 @scenario
-async def transforms_added_behind_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
+async def transforms_added_behind_an_upgrade(laboratory: Laboratory) -> Facts:
     """A plain source of 2.9 gets its transform by an update on the newer server: it resumes at its position."""
     server, account = await laboratory.with_source(version=_OLDEST)
     await account.create("T", sources=[{"name": "O"}])
@@ -117,41 +117,41 @@ async def _handed_over(laboratory: Laboratory, record: str | None, **source: Any
     return payloads_of(await account.copied("T", "end"))
 
 
-async def _all_handed_over(laboratory: Laboratory, records: Mapping[str, str | None]) -> Mapping[str, Any]:
+async def _all_handed_over(laboratory: Laboratory, records: Mapping[str, str | None]) -> Facts:
     """Run each on a separate server, all at the same time. Return the messages in the targets."""
     stored = await asyncio.gather(*(_handed_over(laboratory, record) for record in records.values()))
     return dict(zip(records, stored, strict=True))
 
 
 @scenario
-async def handoff_by_records(laboratory: Laboratory) -> Mapping[str, Any]:
+async def handoff_by_records(laboratory: Laboratory) -> Facts:
     """A bridge wrote the server's own record on each message: the newer server resumes after the last one."""
     records = {"two_fields": "O {}", "four_fields": "O {} in.* t.$1", "five_fields": "O {} in.* t.$1 in.a"}
     return await _all_handed_over(laboratory, records)
 
 
 @scenario
-async def handoff_that_doubles(laboratory: Laboratory) -> Mapping[str, Any]:
+async def handoff_that_doubles(laboratory: Laboratory) -> Facts:
     """No record, or one with other texts than the configuration: everything is sourced again."""
     records = {"no_record": None, "other_texts": "O {} in.> t.>", "other_stream": "P {} in.* t.$1"}
     return await _all_handed_over(laboratory, records)
 
 
 @scenario
-async def handoff_by_start_sequence(laboratory: Laboratory) -> Mapping[str, Any]:
+async def handoff_by_start_sequence(laboratory: Laboratory) -> Facts:
     """Hand over without records: `opt_start_seq` after the last bridged message is exact, even after a restart."""
     return {"stored": await _handed_over(laboratory, None, opt_start_seq=3)}
 
 
 @scenario
-async def handoff_of_odd_targets(laboratory: Laboratory) -> Mapping[str, Any]:
+async def handoff_of_odd_targets(laboratory: Laboratory) -> Facts:
     """Hand over with the last record alone, out of order, deleted, or purged: the last one in the target decides."""
     record = "O {} in.* t.$1"
     targets: dict[str, list[tuple[str, int | None]]] = {
         "one_marker_behind_messages_without_records": [("bridged 1", None), ("bridged 2", 2)],
         "bridged_out_of_order": [("bridged 2", 2), ("bridged 1", 1)],
     }
-    facts: dict[str, Any] = {}
+    facts: Facts = {}
     for name, bridged in targets.items():
         server, account = await _with_three_messages(laboratory)
         for payload, sequence in bridged:
@@ -183,7 +183,7 @@ async def _taken_over(laboratory: Laboratory, server: NativeServer) -> list[str]
 
 
 @scenario
-async def handoff_of_a_bucket(laboratory: Laboratory) -> Mapping[str, Any]:
+async def handoff_of_a_bucket(laboratory: Laboratory) -> Facts:
     """Buckets that keep one value for each key: the last bridged value was overwritten by a put of the target's own."""
     server, account = await laboratory.opened(version=_OLDEST)
     await account.create("KV_A", subjects=["$KV.A.>"], max_msgs_per_subject=1, allow_rollup_hdrs=True)
@@ -202,7 +202,7 @@ async def handoff_of_a_bucket(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def records_through_several_upgrades(laboratory: Laboratory) -> Mapping[str, Any]:
+async def records_through_several_upgrades(laboratory: Laboratory) -> Facts:
     """Run 2.9.10, 2.10.27, 2.12.15 and the tested version on one store: each writes its own form of the record."""
     server, account = await laboratory.with_source(version=_OLDEST)
     await account.create("T", sources=[{"name": "O", "filter_subject": "in.a"}])
@@ -217,7 +217,7 @@ async def records_through_several_upgrades(laboratory: Laboratory) -> Mapping[st
 
 
 @scenario
-async def mirror_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
+async def mirror_through_an_upgrade(laboratory: Laboratory) -> Facts:
     """A mirror made by 2.9 continues, and may republish as soon as the server is newer."""
     server, account = await laboratory.with_source("1", "2", version=_OLDEST)
     created = await account.create("M", mirror={"name": "O"})
@@ -236,7 +236,7 @@ async def mirror_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]
 
 
 @scenario
-async def back_to_2_9_10(laboratory: Laboratory) -> Mapping[str, Any]:
+async def back_to_2_9_10(laboratory: Laboratory) -> Facts:
     """A store of the tested version under 2.9.10, as after a rolled back upgrade."""
     server, account = await laboratory.opened()
     transform = {"src": "in.*", "dest": "in.x.$1"}
@@ -257,7 +257,7 @@ async def back_to_2_9_10(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def source_back_to_2_9_10(laboratory: Laboratory) -> Mapping[str, Any]:
+async def source_back_to_2_9_10(laboratory: Laboratory) -> Facts:
     """Run a sourcing stream of the tested version under 2.9.10, which only reads records of two fields."""
     server, account = await laboratory.with_source()
     await account.create("T", sources=[{"name": "O"}])

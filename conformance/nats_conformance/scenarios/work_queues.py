@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from nats_conformance.catalogue.case import Json
 from nats_conformance.scenarios.account import REPUBLISH, Account, message
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import payloads_of
 from nats_conformance.scenarios.waiting import arrived
 
@@ -19,7 +16,7 @@ async def _consume(account: Account, stream: str, **config: Json) -> None:
 
 
 @scenario
-async def consumer_of_a_sourced_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
+async def consumer_of_a_sourced_work_queue(laboratory: Laboratory) -> Facts:
     """See which consumers a work queue reports when another stream sources it."""
     account = await laboratory.account()
     await account.create("Q", subjects=["in.*"], retention="workqueue")
@@ -36,7 +33,7 @@ async def consumer_of_a_sourced_work_queue(laboratory: Laboratory) -> Mapping[st
 
 
 @scenario
-async def work_queue_is_republished_once(laboratory: Laboratory) -> Mapping[str, Any]:
+async def work_queue_is_republished_once(laboratory: Laboratory) -> Facts:
     """Republish a work queue: messages are sent when they are stored; the worker's acknowledgement sends nothing."""
     account = await laboratory.account()
     await account.create("Q", subjects=["in.*"], retention="workqueue", republish=REPUBLISH)
@@ -53,7 +50,7 @@ async def work_queue_is_republished_once(laboratory: Laboratory) -> Mapping[str,
 
 
 @scenario
-async def interest_without_interest(laboratory: Laboratory) -> Mapping[str, Any]:
+async def interest_without_interest(laboratory: Laboratory) -> Facts:
     """Publish a message that no consumer selects: it gets a sequence, but is neither stored nor republished."""
     account, received = await laboratory.republishing(retention="interest")
     before = await account.publish("in.a", "1")
@@ -70,7 +67,7 @@ async def interest_without_interest(laboratory: Laboratory) -> Mapping[str, Any]
 
 
 @scenario
-async def observer_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str, Any]:
+async def observer_of_an_interest_stream(laboratory: Laboratory) -> Facts:
     """Create a consumer as servers use it among themselves (`direct`): it counts as interest."""
     account, received = await laboratory.republishing(retention="interest")
     seen = await account.subscribe("seen")
@@ -86,7 +83,7 @@ async def observer_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str,
 
 
 @scenario
-async def observer_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
+async def observer_of_a_work_queue(laboratory: Laboratory) -> Facts:
     """Create the same consumer on a work queue: it is accepted next to a worker, and leaves it the messages."""
     account = await laboratory.account()
     await account.create("Q", subjects=["in.*"], retention="workqueue")
@@ -106,7 +103,7 @@ async def observer_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def stream_without_acknowledgements(laboratory: Laboratory) -> Mapping[str, Any]:
+async def stream_without_acknowledgements(laboratory: Laboratory) -> Facts:
     """Set `no_ack`: publishers get no answers, but messages are republished."""
     account, received = await laboratory.republishing(no_ack=True)
     answers = await account.subscribe("answer")
