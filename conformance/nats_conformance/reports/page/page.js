@@ -210,7 +210,7 @@ function summaryTable(corner, groups) {
   const bodies = groups.filter(([, entries]) => entries.some(({ rows }) => rows.length)).map(([title, entries]) => make("tbody", {},
     title ? make("tr", {}, make("th", { scope: "rowgroup", class: "title" }, title), make("td", { colspan: columns.length })) : null,
     ...entries.filter(({ rows, untested }) => rows.length || untested).map(line)));
-  return make("div", { class: "scroll" }, make("table", { class: "summary" }, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, corner), ...heads)), ...bodies));
+  return make("div", { class: "scroll" }, make("table", { class: columns.length > 8 ? "summary short" : "summary" }, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, corner), ...heads)), ...bodies));
 }
 
 /** What changed between two columns: reasons by feature, of cases of which different things are expected. */
