@@ -135,6 +135,8 @@ def _difference(want: list[bytes], have: list[bytes], dialect: Dialect) -> Subje
         found = have[position - 1]
         if token != found and not is_wild(token, by_first_byte=dialect.first_byte_is_wildcard):
             reason = f"token {position} is {text_of(found)}, the source wants {text_of(token)}"
+            if found.lower() == token.lower():
+                reason += ": upper and lower case differ"
             return SubjectMismatch("different", position, token, found, reason)
     if len(have) > len(want):
         reason = f"the subject has {len(have)} tokens, the source {len(want)}"

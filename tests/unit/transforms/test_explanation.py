@@ -49,6 +49,7 @@ def test_random_has_no_inputs() -> None:
     ("subject", "code", "position", "words"),
     [
         (b"bar.a", "different", 1, "token 1 is bar, the source wants foo"),
+        (b"Foo.a", "different", 1, "token 1 is Foo, the source wants foo: upper and lower case differ"),
         (b"foo", "too_short", 2, "the subject has 1 tokens"),
         (b"foo.a.b", "too_long", 3, "the subject has 3 tokens, the source 2"),
         (b"foo.", "empty_token", 2, "token 2 of the subject is empty"),
