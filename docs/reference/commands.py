@@ -14,10 +14,10 @@ _HEAD = """\
 
 Every command with its options, from what `--help` says. This page is generated: `python -m docs.reference --write`.
 
-Exit codes, where a command says nothing else: 0 success, 1 check failed, 2 usage or configuration error, 3 server un
-reachable. An error is one or two lines on standard error; `nats-bridge --debug COMMAND` adds a traceback. Answers go to
-standard output, logs and progress to standard error. `capture`, `backfill` and `diff` need the extra `spark`
-([Spark](../spark.md)); their help does not.
+Exit codes, unless a command lists others: 0 success, 1 check failed, 2 usage or configuration error, 3 server
+unreachable. An error is one or two lines on standard error, and `nats-bridge --debug COMMAND` adds a traceback. Answers
+go to standard output, logs and progress to standard error. `capture`, `backfill` and `diff` need the extra `spark`
+([Spark](../spark.md)).
 """
 
 
@@ -44,7 +44,10 @@ def page() -> str:
 
 def _reported(name: str, command: click.Command) -> str:
     context = click.Context(command, info_name=name)
-    parts = [f"## {name}\n", fenced("text", " ".join((name, *command.collect_usage_pieces(context))))]
+    arguments = [piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
+    parts = [f"## {name}\n"]
+    if arguments and not isinstance(command, click.Group):
+        parts.append(fenced("text", " ".join((name, *arguments))))
     for paragraph in (command.help or "").strip().split("\n\n"):
         text = paragraph.strip("\n\b ")
         if text.startswith("Example:"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ class _Section:
     more: str = ""
 
 
+_SHARED: Final = "Keys of several kinds"
 _ORDERS: Final = 'republish: {src: "orders.>", dest: "monitor.orders.>"}'
 _SECTIONS: Final = (
     _Section(
@@ -64,28 +66,24 @@ _SECTIONS: Final = (
     ),
     _Section("Reload", "reload", "reload: {watch: false}", "See [reload](../reload.md)."),
     _Section("Telemetry", "telemetry", "telemetry: {trace: link}", "See [telemetry](../telemetry.md#traces)."),
+    _Section(_SHARED, _SHARED, "", "Of rules, as far as they make sense for the kind."),
     _Section(
         "RepublishRule",
         "Rule republish",
-        f"rules:\n  - name: orders-monitor\n    kind: republish\n    stream: ORDERS\n    {_ORDERS}\n"
-        '    exclude: ["orders.test.>"]\n    start: {time: "2026-01-01T00:00:00Z"}\n    delivery: at_least_once',
+        "",
         "See [republish](../republish.md).",
     ),
     _Section("RepublishObject", "The object republish"),
     _Section(
         "SourcesRule",
         "Rule sources",
-        "rules:\n  - name: eu\n    kind: sources\n    stream: ORDERS_EU\n    sources:\n"
-        '      - {name: ORDERS, subject_transforms: [{src: "orders.eu.*", dest: "eu.{{wildcard(1)}}"}]}\n'
-        '    on_rejected: {skip: "rejected.eu"}',
+        "",
         "See [sources, mirrors, buckets](../copying.md).",
     ),
     _Section(
         "MirrorRule",
         "Rule mirror",
-        "rules:\n  - name: copy\n    kind: mirror\n    stream: ORDERS_COPY\n"
-        '    mirror: {name: ORDERS, subject_transforms: [{src: "orders.>", dest: "copy.orders.>"}]}\n'
-        "    keep_sequence: true\n    filler_subject: copy.gap",
+        "",
         "See [sources, mirrors, buckets](../copying.md#mirror-and-keep_sequence).",
     ),
     _Section("Source", "An entry of sources, or mirror"),
@@ -95,31 +93,26 @@ _SECTIONS: Final = (
     _Section(
         "KvSourcesRule",
         "Rule kv_sources",
-        "rules:\n  - name: settings\n    kind: kv_sources\n    bucket: SETTINGS_EU\n    sources:\n"
-        '      - {bucket: SETTINGS, exclude: ["secret.>"]}\n'
-        '      - {bucket: LIMITS, key_transforms: [{src: "eu.>", dest: "limits.>"}]}',
+        "",
         "See [buckets](../buckets.md).",
     ),
     _Section("KvSource", "An entry of kv_sources"),
     _Section(
         "SubjectTransformRule",
         "Rule subject_transform",
-        "rules:\n  - name: partition-in\n    kind: subject_transform\n    stream: EVENTS\n"
-        '    subject_transform: {src: "events.*", dest: "events.{{partition(8,1)}}.{{wildcard(1)}}"}',
+        "",
         "See [a stream's ingress](../subject-transform.md).",
     ),
     _Section(
         "AdvisoriesRule",
         "Rule advisories",
-        "rules:\n  - name: dead-letters\n    kind: advisories\n    republish:\n"
-        '      src: "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*"\n'
-        '      dest: "dlq.{{wildcard(1)}}.{{wildcard(2)}}"\n    attach_message: true',
+        "",
         "See [advisories](../advisories.md).",
     ),
     _Section(
         "WatchRule",
         "Rule watch",
-        'rules:\n  - {name: mirrors, kind: watch, streams: ["*"], stalled_after: 30, on_stall: step_down}',
+        "",
         "See [watch](../watch.md#as-a-rule-of-a-sidecar).",
     ),
     _Section(
@@ -139,14 +132,14 @@ _HEAD: Final = """\
 
 Every key of the configuration file, from its JSON schema. This page is generated: `python -m docs.reference --write`.
 
-`nats-bridge check --schema > schema.json` prints the schema; with `# yaml-language-server: $schema=schema.json` as a
-file's first line, editors complete keys and mark mistakes. `nats-bridge check -c FILE` says what is wrong with a file,
-with line and column. A key that is not listed here is an error.
+`nats-bridge check --schema > schema.json` prints the schema. With `# yaml-language-server: $schema=schema.json` as the
+first line of your file, editors complete keys and mark mistakes. `nats-bridge check -c FILE` prints mistakes with line
+and column. A key that is not listed here is an error.
 
-Every value can be given by the environment, which wins over the file: `BRIDGE_`, then the keys in capitals with two
-underscores between levels, as in `BRIDGE_HTTP__LISTEN=:8322`. Lists and mappings are JSON:
-`BRIDGE_CONNECTIONS__DEFAULT__SERVERS='["nats://127.0.0.1:4222"]'`. With `BRIDGE_SECRETS_DIR=/run/secrets` a file of
-such a name there does the same; a variable wins over it.
+The environment wins over the file. A variable is `BRIDGE_` and the keys in capitals, with two underscores between
+levels, as in `BRIDGE_HTTP__LISTEN=:8322`. Lists and mappings are JSON:
+`BRIDGE_CONNECTIONS__DEFAULT__SERVERS='["nats://127.0.0.1:4222"]'`. With `BRIDGE_SECRETS_DIR=/run/secrets`, a file in
+that folder with the name of a variable does the same. A variable wins over it.
 
 Paths of files are relative to the configuration file.
 """
@@ -157,40 +150,47 @@ def page() -> str:
     schema = configuration_schema()
     models = {"": schema, **schema["$defs"]}
     inlined = {name for name, model in models.items() if name and "properties" not in model}
+    rules = [section.model for section in _SECTIONS if section.model.endswith("Rule")]
+    counted = Counter(row for model in rules for row in _rows(models[model], models))
+    shared = [row for row, times in counted.items() if times > 2]
     untold = set(models) - inlined - set(_HEADINGS)
     if untold:
         raise ValueError(f"docs/reference/configuration.py says nothing of {', '.join(sorted(untold))}")
     parts = [_HEAD]
     for section in _SECTIONS:
-        model = models[section.model]
-        reported = model.get("description", "")
+        model = models.get(section.model, {})
+        rows = shared if section.heading == _SHARED else _rows(model, models)
         parts.append(f"## {section.heading}\n")
-        parts.append(f"{reported} {section.more}".strip() + "\n")
-        parts.append(table(("key", "meaning", "type", "default"), _rows(model, models)))
+        parts.append(f"{model.get('description', '')} {section.more}".strip() + "\n")
+        if section.model in rules:
+            several = ", ".join(row[0] for row in rows if row in shared)
+            parts.append(f"Also {several}, as in [{_SHARED.lower()}](#{_anchor(_SHARED)}).\n")
+            rows = [row for row in rows if row not in shared]
+        parts.append(table(("key", "meaning", "type and default"), rows))
         if section.example:
             parts.append(fenced("yaml", section.example))
     return "\n".join(parts)
 
 
-def _rows(model: dict[str, Any], models: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+def _rows(model: dict[str, Any], models: dict[str, Any]) -> list[tuple[str, str, str]]:
     required = set(model.get("required", ()))
-    found = []
-    for key, field in model["properties"].items():
-        default = "required" if key in required else _default(field)
-        found.append((code(key), field["description"], _type(field, models), default))
     # What has to be given comes first.
-    return sorted(found, key=lambda row: row[3] != "required")
+    fields = sorted(model["properties"].items(), key=lambda item: item[0] not in required)
+    return [
+        (code(key), field["description"], _type(field, models) + (", required" if key in required else _default(field)))
+        for key, field in fields
+    ]
 
 
 def _default(field: dict[str, Any]) -> str:
-    if "default" not in field:
-        return "none"
-    value = field["default"]
-    if value is None or value == []:
-        return "none"
-    if isinstance(value, dict):
-        return "its defaults"
-    return code(json.dumps(value, ensure_ascii=False))
+    value = field.get("default")
+    if value is None or value == [] or isinstance(value, dict):
+        return ""
+    return f", default {code(json.dumps(value, ensure_ascii=False))}"
+
+
+def _anchor(heading: str) -> str:
+    return "".join(character for character in heading.lower().replace(" ", "-") if character not in ",.'`")
 
 
 def _type(field: dict[str, Any], models: dict[str, Any]) -> str:
@@ -199,8 +199,7 @@ def _type(field: dict[str, Any], models: dict[str, Any]) -> str:
         if name not in _HEADINGS:
             return _type(models[name], models)
         heading = _HEADINGS[name]
-        anchor = "".join(character for character in heading.lower().replace(" ", "-") if character not in ",.'`")
-        return f"[{heading}](#{anchor})"
+        return f"[{heading}](#{_anchor(heading)})"
     for several in ("anyOf", "oneOf"):
         if several in field:
             kinds = [_type(one, models) for one in field[several] if one.get("type") != "null"]
@@ -218,9 +217,9 @@ def _type(field: dict[str, Any], models: dict[str, Any]) -> str:
             keys = ", ".join(f"{key}: {_type(value, models)}" for key, value in field["properties"].items())
             return f"{{{keys}}}"
         case "string":
-            return {"path": "path of a file", "date-time": "time"}.get(field.get("format", ""), "text")
+            return {"path": "path of a file", "date-time": "time"}.get(field.get("format", ""), "string")
         case "number" | "integer" as kind:
-            return {"number": "number", "integer": "whole number"}[kind] + _bounds(field)
+            return {"number": "number", "integer": "integer"}[kind] + _bounds(field)
         case "boolean":
             return "`true` or `false`"
     raise ValueError(f"docs/reference/configuration.py knows no words for {field}")

@@ -19,6 +19,7 @@ from nats_bridge.telemetry.names import (
     Metric,
 )
 
+_SEVERAL: Final = "Several kinds"
 _ATTRIBUTE: Final = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _HEAD: Final = """\
 # Counters
@@ -27,20 +28,25 @@ What each kind of rule counts, and the metric that has it. This page is generate
 
 Counters are in `counters` of a rule in [`/status`](../status-api.md), and in the log line `rule.stopped`.
 They count since the process started, over all restarts of the rule. The metrics themselves, with their labels, are in
-[metrics](metrics.md).
+[metrics](metrics.md). Counters of several kinds come first. A rule has those that make sense for its kind.
 """
 
 
 def page() -> str:
     """The page's text."""
-    parts = [_HEAD]
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    headings = []
     for package in dict.fromkeys(KINDS.values()):
         names = [name for name in KINDS if KINDS[name] == package]
         kind = kind_named(names[0])
-        parts.append(f"## {', '.join(names)}\n")
-        attributes = _attributes(type(kind.counters()))
-        rows = ((code(name), reported, _metric(name, kind)) for name, reported in attributes.items())
-        parts.append(table(("counter", "what is counted", "metric"), rows))
+        headings.append(", ".join(names))
+        for name, reported in _attributes(type(kind.counters())).items():
+            rows.setdefault((code(name), reported, _metric(name, kind)), []).append(headings[-1])
+    parts = [_HEAD]
+    for heading in (_SEVERAL, *headings):
+        own = [row for row, where in rows.items() if (where if len(where) == 1 else [_SEVERAL]) == [heading]]
+        parts.append(f"## {heading}\n")
+        parts.append(table(("counter", "what is counted", "metric"), own))
     return "\n".join(parts)
 
 

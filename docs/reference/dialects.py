@@ -22,9 +22,11 @@ knows these lines, each up to the patch that was examined; a newer patch of a li
 """
 _BODY: Final = """\
 Each behaviour below is a flag of `nats_transforms.dialect.Dialect`. `since` names the first version of every
-minor line that has it; later lines have it as well. Where `until` names a version, it is gone from there on. What users
-see of these changes, byte by byte, is in [versions](../versions.md).
+minor line that has it. Later lines have it as well, unless `until` names a version without it. The changes that matter
+to most users are in [versions](../versions.md). Flags on the validity of stream configurations are left out: ask
+`nats-bridge check FILE --dialect V`.
 """
+_CHECKED: Final = "stream configuration"
 _GROUP: Final = re.compile(r"^\s*# --- (.+)$")
 _KEY: Final = re.compile(r"^\s*(\w+): bool = _since\(")
 
@@ -34,9 +36,11 @@ def page() -> str:
     lines = ", ".join(f"{major}.{minor} ({major}.{minor}.{patch})" for (major, minor), patch in NEWEST_PATCHES.items())
     parts = [_HEAD, lines + ".\n", _BODY]
     for group, features in _groups().items():
+        if group == _CHECKED:  # many, and `check` applies them
+            continue
         parts.append(f"## {group[0].upper()}{group[1:]}\n")
-        rows = ((code(name), meaning, *_versions(FEATURES[name])) for name, meaning in features.items())
-        parts.append(table(("flag", "what it is", "since", "until"), rows))
+        rows = ((code(name), meaning, _versions(FEATURES[name])) for name, meaning in features.items())
+        parts.append(table(("flag", "what it is", "since"), rows))
     return "\n".join(parts)
 
 
@@ -61,8 +65,8 @@ def _groups() -> dict[str, dict[str, str]]:
     return groups
 
 
-def _versions(feature: Feature) -> tuple[str, str]:
+def _versions(feature: Feature) -> str:
     first, last = (
         ", ".join(".".join(map(str, version)) for version in versions) for versions in (feature.since, feature.until)
     )
-    return first, last or "-"
+    return f"{first}, until {last}" if last else first

@@ -1,17 +1,14 @@
-"""The page on errors: exit codes, the sidecar's own errors, and the server's answers that the engine gives."""
+"""The page on errors: exit codes, the sidecar's own errors, and the server's codes that make a rule fail."""
 
 from __future__ import annotations
 
 import inspect
-import json
-from pathlib import Path
 from typing import Final
 
 from docs.reference.markdown import code, table
 from nats_bridge import errors as bridge_errors
 from nats_bridge.api_error_codes import CLASSES
 from nats_bridge.errors import BridgeError
-from nats_transforms.stream_config.refusals import REFUSALS
 
 _HEAD: Final = """\
 # Error codes
@@ -32,21 +29,22 @@ This page is generated: `python -m docs.reference --write`.
 
 `nats-bridge check --json` and the log event `sidecar.refused` name the kind of error in `code`.
 """
-_SERVERS: Final = Path(__file__).parents[2] / "tests" / "data" / "api_error_codes.json"
 _API: Final = """\
 ## What a rule does after an error of the JetStream API
 
-`passing`: the rule waits and tries again. `fatal` (a stream, consumer or message is another one) and `misconfiguration`
-(only another rule, stream, limit or message helps): the rule fails. Unknown codes are passing. Kinds of rules
-handle some codes first: they wait for a missing stream, and create a missing consumer.
+The log and `/status` quote the server's error with its `err_code`. Your rule fails at these codes, and starts again
+after pauses of up to a minute:
 """
-_REFUSED: Final = """\
-## What a server answers to a stream configuration
+_MEANINGS: Final = {
+    "fatal": "a stream, consumer or message is another one",
+    "misconfiguration": "only another rule, stream, limit or message helps",
+}
+_REST: Final = """\
+After every other code, also one that is new, the rule waits and tries again. Kinds of rules handle some codes first:
+they wait for a missing stream, and create a missing consumer.
 
-`nats-bridge check` and `nats_transforms.stream_config` answer a configuration as the server of the
-chosen [dialect](dialects.md) does: with its HTTP code, its `err_code` and its words. Which of them are given depends on
-the dialect; servers check in a fixed order, and the first mistake is the one that is reported. `case`
-is the name in `transforms/nats_transforms/stream_config/refusals.py`; texts in braces are filled in.
+`nats-bridge check FILE` answers a stream configuration with the code and the words of the server of the chosen
+[dialect](dialects.md). Servers check in a fixed order, and report the first mistake.
 """
 
 
@@ -58,22 +56,19 @@ def page() -> str:
         ("code", "exit code", "trying again", "when"),
         ((code(kind.code), str(kind.exit_code), "can help" if kind.retriable else "-", _first(kind)) for kind in kinds),
     )
-    servers = json.loads(_SERVERS.read_text("utf-8"))["codes"]
-    answers = table(
-        ("err_code", "code", "class", "since", "description"),
-        (
-            (number, str(error["code"]), CLASSES[int(number)], error["since"], code(error["description"]))
-            for number, error in servers.items()
-        ),
-    )
-    refusals = table(
-        ("err_code", "code", "case", "description"),
-        (
-            (str(err_code), str(http_code), code(case), code(text))
-            for case, (http_code, err_code, text) in sorted(REFUSALS.items(), key=lambda refusal: refusal[1][1:])
-        ),
-    )
-    return "\n".join((_HEAD, errors, _API, answers, _REFUSED, refusals))
+    codes = "\n".join(f"- **{name}** ({meaning}): {_ranges(name)}" for name, meaning in _MEANINGS.items())
+    return "\n".join((_HEAD, errors, _API, codes + "\n", _REST))
+
+
+def _ranges(name: str) -> str:
+    """The codes of a class; codes of the table that follow each other are one range."""
+    runs: list[list[int]] = [[]]
+    for number, found in sorted(CLASSES.items()):
+        if found == name:
+            runs[-1].append(number)
+        elif runs[-1]:
+            runs.append([])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs if run)
 
 
 def _first(kind: type) -> str:

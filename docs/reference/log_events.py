@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from docs.reference.markdown import code, table
+from docs.reference.markdown import table
 from nats_bridge.observability.log_event import LogEvent
 from nats_bridge.observability.log_rate_limit import ALWAYS
 from nats_bridge.rule_kinds import KINDS
@@ -270,8 +270,5 @@ def page() -> str:
     """The page with the table of today's events between its two marks."""
     before, _, rest = _PAGE.read_text("utf-8").partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    rows = [
-        (f"`{name}`{'' if name in ALWAYS else ' ¹'}", event.level, event.meaning, ", ".join(map(code, event.fields)))
-        for name, event in EVENTS.items()
-    ]
-    return f"{before}{_BEGIN}{table(('event', 'level', 'meaning', 'fields'), rows)}{_END}{after}"
+    rows = [(f"`{name}`{'' if name in ALWAYS else ' ¹'}", event.level, event.meaning) for name, event in EVENTS.items()]
+    return f"{before}{_BEGIN}{table(('event', 'level', 'meaning'), rows)}{_END}{after}"

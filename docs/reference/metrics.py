@@ -5,38 +5,32 @@ from __future__ import annotations
 from typing import Final
 
 from docs.reference.markdown import code, table
-from nats_bridge.telemetry.names import ATTRIBUTES, METRICS
+from nats_bridge.telemetry.names import ATTRIBUTES, METRICS, Metric
 
 _HEAD: Final = """\
 # Metrics
 
-Every metric that a sidecar exports. This page is generated: `python -m docs.reference --write`. How to read them,
-dashboards and OTLP are in [metrics and traces](../telemetry.md); which counter of a rule is in which metric, in
-[counters](counters.md).
+Every metric that a sidecar exports. This page is generated: `python -m docs.reference --write`. [Metrics and
+traces](../telemetry.md) explains how to read them, and [counters](counters.md) which counter of a rule is in which
+metric.
 
-## At /metrics, for Prometheus
-
-A histogram has `_bucket`, `_sum` and `_count` behind its name.
+The second name is the one by OTLP. It follows the semantic conventions for messaging if they have one. At `/metrics`, a
+histogram has `_bucket`, `_sum` and `_count` behind its name. Metrics of rules have the labels `rule` and `kind`.
 """
-_OTEL: Final = """\
-## By OTLP, in OpenTelemetry's words
-
-The semantic conventions for messaging give the names where they have one.
-"""
+_OF_RULES: Final = ("rule", "kind")
 
 
 def page() -> str:
     """The page's text."""
     metrics = table(
-        ("metric", "what it measures", "type", "labels"),
-        (
-            (code(metric.sample_name), metric.help, metric.kind, ", ".join(map(code, metric.labels)) or "-")
-            for metric in METRICS
-        ),
-    )
-    names = table(
-        ("metric", "in OpenTelemetry", "unit"),
-        ((code(metric.sample_name), code(metric.otel), code(metric.unit)) for metric in METRICS),
+        ("at `/metrics`", "by OTLP", "meaning"),
+        ((code(metric.sample_name), f"{code(metric.otel)} ({metric.unit})", _meaning(metric)) for metric in METRICS),
     )
     attributes = table(("label", "attribute"), ((code(label), code(name)) for label, name in ATTRIBUTES.items()))
-    return "\n".join((_HEAD, metrics, _OTEL, names, attributes))
+    return "\n".join((_HEAD, metrics, attributes))
+
+
+def _meaning(metric: Metric) -> str:
+    more = [code(label) for label in metric.labels if label not in _OF_RULES]
+    kind = " A histogram." if metric.kind == "histogram" else ""
+    return metric.help + kind + (f" By {', '.join(more)}." if more else "")

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Final
 
 from docs.reference import (
-    cases,
     commands,
     configuration,
     counters,
@@ -29,8 +28,8 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
         "dialects.md": dialects.page,
         "metrics.md": metrics.page,
         "counters.md": counters.page,
-        "cases.md": cases.page,
-        "statements.md": statements.page,
+        "coverage.md": statements.page,
+        "../../conformance/STATEMENTS.md": statements.whole_list,
         "../logs.md": log_events.page,
     }
 )

@@ -2,46 +2,76 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
 from docs.reference.markdown import code, table
+from nats_conformance.catalogue.case import Case, Level
 from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.statements import Statement, read_statements
 
 _HEAD: Final = """\
-# Statements of the ADRs
+# Coverage of the ADRs
 
 This page is generated: `python -m docs.reference --write`.
 
 Each normative statement of ADR-28, ADR-30 and ADR-36 has conformance cases, or a reason why it has none. The same holds
-for the statements of ADR-57, ADR-59 and ADR-60 that concern sources and mirrors. To list the cases whose ids begin with
-`adr28/headers`, run `nats-conform list adr28/headers`.
+for the statements of ADR-57, ADR-59 and ADR-60 that concern sources and mirrors. The list of all statements with their cases is
+in `conformance/STATEMENTS.md`. `nats-conform list adr28/headers` lists the cases whose
+ids begin so, and `nats-conform run --select adr28/headers` plays them.
+"""
+_CASES: Final = """\
+
+## Cases
+
+A case is `must` if a document requires it, `should` if one recommends it, and `observed` if servers do it and no
+document mentions it.
+"""
+_LIST_HEAD: Final = """\
+# Statements of the ADRs
+
+This file is generated: `python -m docs.reference --write`. It has each normative statement with the ids of the cases
+that cover it, or with the reason why no case does.
 """
 
 
 def page() -> str:
-    """The page's text."""
-    ids = [case.id for case in read_catalogue()]
-    statements = read_statements(ids)
-    parts = [_HEAD, _summary(statements, ids)]
-    for adr, of_adr in groupby(statements, lambda statement: statement.adr):
+    """The page's text: how many statements are covered, and which are not."""
+    cases = read_catalogue()
+    statements = read_statements([case.id for case in cases])
+    parts = [_HEAD, _summary(statements, cases), "## Statements without a case\n"]
+    parts += [f"- {each.adr}, “{each.text}”: {each.untested}" for each in statements if not each.cases]
+    parts.append("\n## Statements that an outside process cannot satisfy\n")
+    parts += [f"- {each.adr}, “{each.text}”: {each.outside}" for each in statements if each.outside]
+    parts.append(_CASES)
+    levels = Counter((case.id.partition("/")[0], case.level) for case in cases)
+    areas = sorted({area for area, _ in levels})
+    rows = [(code(area), *(str(levels[area, level] or "-") for level in Level)) for area in areas]
+    parts.append(table(("cases", *(level.value for level in Level)), rows, frozenset({1, 2, 3})))
+    return "\n".join(parts)
+
+
+def whole_list() -> str:
+    """The text of the list of all statements with their cases."""
+    parts = [_LIST_HEAD]
+    for adr, of_adr in groupby(
+        read_statements([case.id for case in read_catalogue()]), lambda statement: statement.adr
+    ):
         parts.append(f"## {adr}\n")
         parts.append(table(("statement", "cases"), ((each.text, _evidence(each)) for each in of_adr)))
-    parts.append("## Statements that an outside process cannot satisfy\n")
-    parts += [f"- {each.adr}, “{each.text}”: {each.outside}" for each in statements if each.outside]
-    return "\n".join(parts) + "\n"
+    return "\n".join(parts)
 
 
-def _summary(statements: tuple[Statement, ...], ids: list[str]) -> str:
+def _summary(statements: tuple[Statement, ...], cases: Sequence[Case]) -> str:
     rows = []
     for adr, group in groupby(statements, lambda statement: statement.adr):
         of_adr = list(group)
         covered = [each for each in of_adr if each.cases]
-        cases = sum(any(each.covers(case) for each in covered) for case in ids)
-        rows.append((adr, str(len(of_adr)), str(len(covered)), str(len(of_adr) - len(covered)), str(cases)))
-    head = ("document", "statements", "covered", "explained", "cases")
-    return table(head, rows, frozenset({1, 2, 3, 4}))
+        playing = sum(any(each.covers(case.id) for each in covered) for case in cases)
+        rows.append((adr, f"{len(covered)} of {len(of_adr)}", str(playing)))
+    return table(("document", "statements with cases", "cases"), rows, frozenset({1, 2}))
 
 
 def _evidence(statement: Statement) -> str:
