@@ -9,6 +9,8 @@ import click
 from docs.reference.markdown import code, fenced, table
 from nats_bridge.cli.entry import program
 
+# nats-conform's own commands and those on servers, which docs/conformance.md explains.
+_SUITE = ("nats-bridge conform ", "nats-bridge servers ")
 _HEAD = """\
 # Commands
 
@@ -17,7 +19,7 @@ Every command with its options, from what `--help` says. This page is generated:
 Exit codes, unless a command lists others: 0 success, 1 check failed, 2 usage or configuration error, 3 server
 unreachable. An error is one or two lines on standard error, and `nats-bridge --debug COMMAND` adds a traceback. Answers
 go to standard output, logs and progress to standard error. `capture`, `backfill` and `diff` need the extra `spark`
-([Spark](../spark.md)).
+([Spark](../spark.md)). `nats-conform COMMAND --help` has the options of the [suite](../conformance.md).
 """
 
 
@@ -39,7 +41,9 @@ def _with_parts(name: str, command: click.Command) -> Iterator[tuple[str, click.
 
 def page() -> str:
     """The page's text."""
-    return "\n".join([_HEAD, *(_reported(name, command) for name, command in commands())])
+    return "\n".join(
+        [_HEAD, *(_reported(name, command) for name, command in commands() if not name.startswith(_SUITE))]
+    )
 
 
 def _reported(name: str, command: click.Command) -> str:

@@ -18,9 +18,9 @@ _HEAD: Final = """\
 This page is generated: `python -m docs.reference --write`.
 
 Each normative statement of ADR-28, ADR-30 and ADR-36 has conformance cases, or a reason why it has none. The same holds
-for the statements of ADR-57, ADR-59 and ADR-60 that concern sources and mirrors. The list of all statements with their cases is
-in `conformance/STATEMENTS.md`. `nats-conform list adr28/headers` lists the cases whose
-ids begin so, and `nats-conform run --select adr28/headers` plays them.
+for the statements of ADR-57, ADR-59 and ADR-60 that concern sources and mirrors. `conformance/STATEMENTS.md` in the
+repository lists all statements with their cases. `nats-conform list adr28/headers` lists the cases whose ids begin so,
+and `nats-conform run --select adr28/headers` plays them.
 """
 _CASES: Final = """\
 
