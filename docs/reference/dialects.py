@@ -23,10 +23,10 @@ knows these lines, each up to the patch that was examined; a newer patch of a li
 _BODY: Final = """\
 Each behaviour below is a flag of `nats_transforms.dialect.Dialect`. `since` names the first version of every
 minor line that has it. Later lines have it as well, unless `until` names a version without it. The changes that matter
-to most users are in [versions](../versions.md). Flags on the validity of stream configurations are left out: ask
-`nats-bridge check FILE --dialect V`.
+to most users are in [versions](../versions.md). It leaves out flags on stored messages, consumers and
+the validity of stream configurations: ask `nats-bridge check FILE --dialect V`.
 """
-_CHECKED: Final = "stream configuration"
+_LEFT_OUT: Final = frozenset({"messages that are stored", "consumers", "stream configuration"})
 _GROUP: Final = re.compile(r"^\s*# --- (.+)$")
 _KEY: Final = re.compile(r"^\s*(\w+): bool = _since\(")
 
@@ -36,7 +36,7 @@ def page() -> str:
     lines = ", ".join(f"{major}.{minor} ({major}.{minor}.{patch})" for (major, minor), patch in NEWEST_PATCHES.items())
     parts = [_HEAD, lines + ".\n", _BODY]
     for group, features in _groups().items():
-        if group == _CHECKED:  # many, and `check` applies them
+        if group in _LEFT_OUT:
             continue
         parts.append(f"## {group[0].upper()}{group[1:]}\n")
         rows = ((code(name), meaning, _versions(FEATURES[name])) for name, meaning in features.items())
