@@ -11,6 +11,18 @@ from nats_bridge.cli.entry import program
 
 # nats-conform's own commands and those on servers, which docs/conformance.md explains.
 _SUITE = ("nats-bridge conform ", "nats-bridge servers ")
+# Commands with a guide, which has their examples and details.
+_GUIDES = {
+    "init": "init",
+    "handoff": "handoff",
+    "failover": "failover",
+    "watch": "watch",
+    "redrive": "redrive",
+    "capture": "spark-backfill",
+    "backfill": "spark-backfill",
+    "restore": "spark-restore",
+    "diff": "spark-diff",
+}
 _HEAD = """\
 # Commands
 
@@ -52,7 +64,11 @@ def _reported(name: str, command: click.Command) -> str:
     parts = [f"## {name}\n"]
     if arguments and not isinstance(command, click.Group):
         parts.append(fenced("text", " ".join((name, *arguments))))
-    for paragraph in (command.help or "").strip().split("\n\n"):
+    paragraphs = (command.help or "").strip().split("\n\n")
+    if guide := _GUIDES.get(name.rpartition(" ")[2]):
+        paragraphs = [paragraphs[0], *(text for text in paragraphs[1:] if "Exit codes:" in text)]
+        paragraphs.append(f"Guide: [{guide}](../{guide}.md).")
+    for paragraph in paragraphs:
         text = paragraph.strip("\n\b ")
         if text.startswith("Example:"):
             lines = [line.strip() for line in text.splitlines()[1:]]

@@ -28,7 +28,7 @@ What each kind of rule counts, and the metric that has it. This page is generate
 
 Counters are in `counters` of a rule in [`/status`](../status-api.md), and in the log line `rule.stopped`.
 They count since the process started, over all restarts of the rule. The metrics themselves, with their labels, are in
-[metrics](metrics.md). Counters of several kinds come first. A rule has those that make sense for its kind.
+[metrics](metrics.md). Counters of several kinds come first.
 """
 
 
@@ -46,7 +46,10 @@ def page() -> str:
     for heading in (_SEVERAL, *headings):
         own = [row for row, where in rows.items() if (where if len(where) == 1 else [_SEVERAL]) == [heading]]
         parts.append(f"## {heading}\n")
-        parts.append(table(("counter", "what is counted", "metric"), own))
+        several = ", ".join(row[0] for row, where in rows.items() if len(where) > 1 and heading in where)
+        parts += [f"Also {several}, as above.\n"] if several else []
+        shown = ((name, f"{reported}<br>{metric}") for name, reported, metric in own)
+        parts.append(table(("counter", "counted messages or events, and the metric"), shown))
     return "\n".join(parts)
 
 

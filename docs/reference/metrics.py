@@ -23,8 +23,11 @@ _OF_RULES: Final = ("rule", "kind")
 def page() -> str:
     """The page's text."""
     metrics = table(
-        ("at `/metrics`", "by OTLP", "meaning"),
-        ((code(metric.sample_name), f"{code(metric.otel)} ({metric.unit})", _meaning(metric)) for metric in METRICS),
+        ("at `/metrics`, by OTLP (unit)", "meaning"),
+        (
+            (f"{code(metric.sample_name)}<br>{code(metric.otel)} ({metric.unit})", _meaning(metric))
+            for metric in METRICS
+        ),
     )
     attributes = table(("label", "attribute"), ((code(label), code(name)) for label, name in ATTRIBUTES.items()))
     return "\n".join((_HEAD, metrics, attributes))
