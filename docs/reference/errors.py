@@ -53,8 +53,11 @@ def page() -> str:
     classes = [found for _, found in inspect.getmembers(bridge_errors, inspect.isclass)]
     kinds = [kind for kind in classes if issubclass(kind, BridgeError) and kind is not BridgeError]
     errors = table(
-        ("code", "exit code", "trying again", "when"),
-        ((code(kind.code), str(kind.exit_code), "can help" if kind.retriable else "-", _first(kind)) for kind in kinds),
+        ("code", "exit code", "when"),
+        (
+            (code(kind.code), str(kind.exit_code), _first(kind) + (" Trying again can help." if kind.retriable else ""))
+            for kind in kinds
+        ),
     )
     codes = "\n".join(f"- **{name}** ({meaning}): {_ranges(name)}" for name, meaning in _MEANINGS.items())
     return "\n".join((_HEAD, errors, _API, codes + "\n", _REST))
