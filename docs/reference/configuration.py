@@ -210,7 +210,8 @@ def _type(field: dict[str, Any], models: dict[str, Any]) -> str:
         return ", ".join(code(str(value)) for value in field["enum"])
     match field.get("type"):
         case "array":
-            return f"list of {_type(field['items'], models)}"
+            item = _type(field["items"], models)
+            return "list of strings" if item == "string" else f"list of {item}"
         case "object" if isinstance(field.get("additionalProperties"), dict):
             return f"mapping of a name to {_type(field['additionalProperties'], models)}"
         case "object":
@@ -221,7 +222,7 @@ def _type(field: dict[str, Any], models: dict[str, Any]) -> str:
         case "number" | "integer" as kind:
             return {"number": "number", "integer": "integer"}[kind] + _bounds(field)
         case "boolean":
-            return "`true` or `false`"
+            return "boolean"
     raise ValueError(f"docs/reference/configuration.py knows no words for {field}")
 
 
