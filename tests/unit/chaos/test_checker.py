@@ -307,6 +307,15 @@ def test_two_that_changed_places_are_reordered(rule: str) -> None:
     assert _found(events, rule) == {"reordered (violation)": 1}
 
 
+def test_a_removed_message_that_a_killed_process_had_written_may_arrive_late() -> None:
+    events = _fine()
+    one, other = _received(events, "never-lost")[5:7]
+    one["rows"], other["rows"] = other["rows"], one["rows"]
+    assert _found([*events, *_crash(0.0, 0.01)], "never-lost") == {"reordered (violation)": 1}
+    events.append({"t": 0.02, "event": "removing", "stream": "ORDERS", "sequences": [6]})
+    assert _found([*events, *_crash(0.0, 0.01)], "never-lost") == {"reordered (allowed)": 1}
+
+
 @pytest.mark.parametrize("rule", ["gathered", "copy"])
 def test_two_copies_that_changed_places_are_reordered(rule: str) -> None:
     events = _fine()
