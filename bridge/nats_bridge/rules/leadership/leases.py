@@ -20,6 +20,10 @@ Worked example: a lease of 10 s (see `timing` for its parts), and a holder A who
     12.0 s    the network is back: reads revision 8,
               and its term is lost: the run is cut
 
+If the network is back at 8.0 s instead, A reads before it renews, because its time is over. The record is still its
+revision 7, so no other replica took over. A renews, and its fence opens again in the same term. B sees a new revision,
+and counts from then on.
+
 Invariants:
 
 * A term begins only after a write of this process was stored. Its fence is open only while no other replica can hold
