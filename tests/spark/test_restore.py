@@ -254,3 +254,35 @@ async def test_an_object_store_comes_back_without_chunks_of_replaced_objects(
             await restored.get("deleted")
         await client.close()
         await theirs.close()
+
+
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
+async def test_a_work_queue_is_held_until_it_is_opened_with_its_newest_configuration(
+    version: str,
+    native_server: Callable[..., NativeServer],
+    raw_peer: OpenPeer,
+    commands: Commands,
+    tmp_path: Path,
+) -> None:
+    backup = str(tmp_path / "backup")
+    async with native_server(version) as server, native_server(version) as target:
+        here, there = ("--server", server.url), ("--server", target.url)
+        peer, other = await raw_peer(server.url), await raw_peer(target.url)
+        jobs = {"name": "JOBS", "subjects": ["jobs.>"], "retention": "workqueue", "max_msgs": 7, "deny_purge": True}
+        await peer.create_stream(**jobs)
+        work = {"durable_name": "work", "ack_policy": "explicit"}
+        await peer.api("CONSUMER.DURABLE.CREATE.JOBS.work", {"stream_name": "JOBS", "config": work})
+        await peer.store(b"jobs.1", b"not captured")
+        for _ in range(2):  # the second run finds it closed
+            await commands.run("capture", "--all", backup, *here)
+            printed = await commands.run("restore", backup, "--hold", *there)
+            assert printed.startswith("JOBS: 0 messages restored; held: run it again without --hold to open it")
+            assert await other.request_raw(b"jobs.1", b"too early") is None
+            assert (await other.api("CONSUMER.INFO.JOBS.work"))["error"]["err_code"] == 10014
+
+        await peer.api("STREAM.UPDATE.JOBS", {**jobs, "subjects": ["jobs.>", "tasks.>"]})
+        await commands.run("capture", "--all", backup, *here)
+        printed = await commands.run("restore", backup, *there)
+        assert printed.startswith("JOBS: 0 messages restored; consumers: work")
+        assert await config_of(other, "JOBS") == await config_of(peer, "JOBS")
+        assert (await other.store(b"tasks.1", b"the first"))["seq"] == 1

@@ -272,23 +272,17 @@ class _Job:
         return capture.last if first is None else first - 1
 
     async def _created(self) -> Json:
-        """Create the stream: closed, or open at once if there are no messages to restore."""
+        """Create the stream, closed."""
         planned = self.planned
-        if planned.saved.capture is None:
-            config = self._open_config()
-            return await self._asked("STREAM.CREATE", {**config, "sealed": False})
         config = restoring_config(planned.config, planned.mark, secrets.token_hex(GENERATION // 2))
         if planned.begin > 1:
             config["first_seq"] = planned.begin
         return await self._asked("STREAM.CREATE", config)
 
     async def _opened(self) -> None:
-        await self._asked("STREAM.UPDATE", self._open_config())
-
-    def _open_config(self) -> Json:
         config = self.planned.config
         metadata = {**config.get("metadata", {}), **self.planned.mark.metadata(done=True)}
-        return {**config, "metadata": metadata}
+        await self._asked("STREAM.UPDATE", {**config, "metadata": metadata})
 
     async def _asked(self, request: str, config: Json) -> Json:
         """Return the stream as the server has it after a request.
