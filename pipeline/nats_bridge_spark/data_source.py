@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -12,7 +14,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from nats_bridge_spark.columns import DEFAULT, ddl
-from nats_bridge_spark.errors import marking
+from nats_bridge_spark.errors import OptionError, marking
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nats_bridge_spark.source.read_options import ReadOptions
 
 
 class JetStreamDataSource(DataSource):
@@ -25,25 +32,22 @@ class JetStreamDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the default columns."""
-        return ddl(DEFAULT)
+        has_payload = self.options.get("payload", "").lower() != "false"
+        return ddl(tuple(name for name in DEFAULT if has_payload or name != "data"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the planner and reader of a batch."""
         from nats_bridge_spark.source.batch_reader import BatchReader
-        from nats_bridge_spark.source.read_options import ReadOptions
-        from nats_bridge_spark.source.schema import read_schema
 
         with marking():
-            return BatchReader(ReadOptions.of(self.options), read_schema(schema))
+            return BatchReader(*self._read(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader that follows a stream, batch after batch."""
-        from nats_bridge_spark.source.read_options import ReadOptions
-        from nats_bridge_spark.source.schema import read_schema
         from nats_bridge_spark.source.stream_reader import StreamReader
 
         with marking():
-            return StreamReader(ReadOptions.of(self.options), read_schema(schema))
+            return StreamReader(*self._read(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a DataFrame; see `nats_bridge_spark.sink`."""
@@ -56,3 +60,12 @@ class JetStreamDataSource(DataSource):
         from nats_bridge_spark.sink.writer import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
+
+    def _read(self, schema: StructType) -> tuple[ReadOptions, pa.Schema]:
+        from nats_bridge_spark.source.read_options import ReadOptions
+        from nats_bridge_spark.source.schema import read_schema
+
+        options, columns = ReadOptions.of(self.options), read_schema(schema)
+        if not options.payload and "data" in columns.names:
+            raise OptionError("option payload: false reads no payloads, and the schema has a column data; drop one")
+        return options, columns

@@ -40,6 +40,7 @@ READ: Final[dict[str, str]] = {
     "startTime": "only messages stored at this time or later (RFC 3339)",
     "endTime": "only messages stored before this time (RFC 3339)",
     "partitions": "into how many ranges the read is cut",
+    "payload": "whether payloads are read; without them there is no column data",
     "maxRowsPerTrigger": "how many messages a batch of a streaming read holds at most",
     "minRowsPerTrigger": "how many messages must wait before a batch of a streaming read begins",
     "maxTriggerDelay": "how long after the batch before one begins with fewer (15m; 30s, 1h)",

@@ -66,6 +66,9 @@ async def test_all_columns_are_exact(
     assert all(int(row.time.replace(tzinfo=UTC).timestamp()) == row.time_ns // 10**9 for row in rows)
     some = frame(stream, "data binary, header_block binary, sequence bigint").where("sequence = 1").collect()
     assert some == [(b"\x00\x00\xff", block, 1)]
+    light = frame(stream, payload="false")
+    assert light.columns == ["stream", "subject", "sequence", "time", "time_ns", "headers"]
+    assert [len(row.headers) for row in light.orderBy("sequence").collect()] == [3, 0, 0] * 100
 
 
 async def test_a_read_has_as_many_ranges_as_spark_has_cores(spark: SparkSession, url: str, filled: str) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BinaryType
 
+from nats_bridge_spark.data_source import JetStreamDataSource
 from nats_bridge_spark.errors import OptionError, PipelineError, SchemaError, reported
-from nats_bridge_spark.source import range_reader, stream_state
+from nats_bridge_spark.source import range_reader, record_batches, stream_state
+from nats_bridge_spark.source.arrived import Arrived
 from nats_transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
@@ -109,6 +111,39 @@ async def test_subjects_headers_and_payloads_are_exact(url: str, peer: RawPeer, 
     assert [(row["subject"].encode(), row["header_block"], row["data"]) for row in rows] == sent
     assert [[(h["name"], h["value"]) for h in row["headers"]] for row in rows] == [[], _HEADERS, [], [], _HEADERS, []]
     assert {row["stream"] for row in rows} == {stream}
+
+
+async def test_payloads_stay_on_the_server(
+    url: str, peer: RawPeer, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrived = []
+
+    def record_batch(messages: Arrived, *rest: Any) -> Any:
+        arrived.append(messages)
+        return record_batches.record_batch(messages, *rest)
+
+    monkeypatch.setattr(range_reader, "record_batch", record_batch)
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
+    sized = b"NATS/1.0\r\nNats-Msg-Size: 7\r\n\r\n"
+    sent = [(b"", b"plain"), (_BLOCK, b"x" * 500_000), (sized, b""), (b"", b"")]
+    for block, payload in sent:
+        await peer.store(f"{stream}.a".encode(), payload, block)
+    for number in range(20_000):  # more than one request
+        peer.publish(f"{stream}.b".encode(), b"%d" % number)
+    await peer.store(f"{stream}.b".encode(), b"last")
+    rows = await Read(url, stream, spark_schema("sequence", "header_block", "headers"), payload=False).rows()
+    assert [row["sequence"] for row in rows] == list(range(1, 20_006))
+    assert [row["header_block"] for row in rows] == [block for block, _ in sent] + [b""] * 20_001
+    assert [len(row["headers"]) for row in rows[:5]] == [0, len(_HEADERS), 1, 0, 0]
+    assert not any(part.payloads.nbytes and any(part.payloads.to_pylist()) for part in arrived)
+
+
+def test_a_schema_with_payloads_contradicts_a_read_without_them() -> None:
+    source = JetStreamDataSource({"servers": "nats://127.0.0.1:1", "stream": "S", "payload": "False"})
+    assert "data" not in source.schema()
+    for read in (source.reader, source.streamReader):
+        with pytest.raises(OptionError, match="option payload: false reads no payloads, and the schema has"):
+            read(spark_schema("sequence", "data"))
 
 
 async def test_large_messages_among_small_ones_come_in_smaller_portions(

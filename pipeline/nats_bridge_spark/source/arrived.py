@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, Self
 
@@ -14,9 +14,12 @@ import pyarrow.compute as pc
 
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
+from nats_transforms import header_block
 
 _PLAIN: Final = 8
 """Dots in a reply subject without a domain; see `AckReply`."""
+_SIZE_HEADER: Final = rb"Nats-Msg-Size: [0-9]+\r\n\r\n\z"
+_EMPTY: Final = header_block.START + b"\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,14 @@ class Arrived:
         """Return the messages for which the mask is true."""
         mask = pa.array(kept)
         return type(self)(*(part.filter(mask) for part in (self.subjects, self.replies, self.blocks, self.payloads)))
+
+    def without_size_headers(self) -> Self:
+        """Return the messages without the header that servers append to each if they leave out payloads.
+
+        A block without a header counts as none, because servers then send the same for both.
+        """
+        blocks = pc.replace_substring_regex(self.blocks, _SIZE_HEADER, b"\r\n")
+        return replace(self, blocks=pc.if_else(pc.equal(blocks, _EMPTY), pa.scalar(b"", pa.binary()), blocks))
 
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the sequences in the stream, and the times of storing in nanoseconds since 1970; see `AckReply`.

@@ -53,6 +53,7 @@ class Pull:
         connection: the connection.
         stream: the stream's name.
         filters: the subjects to read; none for all. Only servers from 2.10 on support more than one.
+        headers_only: leave payloads on the server, which appends a header with their size.
         portion: the number of messages in a request.
         size: the bytes of a request; a larger message is requested alone.
     """
@@ -60,6 +61,7 @@ class Pull:
     connection: Connection
     stream: str
     filters: tuple[str, ...] = ()
+    headers_only: bool = False
     portion: int = 10_000
     size: int = 16 * 1024 * 1024
 
@@ -124,6 +126,7 @@ class Pull:
             "inactive_threshold": int(_EXPIRES * 1e9),
             "mem_storage": True,
             "num_replicas": 1,
+            "headers_only": self.headers_only,
             **filter_members(self.filters),
         }
 

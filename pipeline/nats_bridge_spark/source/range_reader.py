@@ -76,6 +76,8 @@ class _Reading:
             rows = size = 0
             async with contextlib.aclosing(self._messages(connection, state)) as arriving:
                 async for arrived in arriving:
+                    if not self.options.payload:
+                        arrived = arrived.without_size_headers()
                     gathered.append(arrived)
                     rows += len(arrived)
                     size += arrived.size
@@ -96,8 +98,9 @@ class _Reading:
         A new consumer resumes after the last arrived one, as often as needed.
         """
         at, last = self.part.first, self.part.last
-        portion = max(1, min(_ROWS, _BYTES // state.average))
-        pull = Pull(connection, state.name, self.part.subjects, portion, 2 * _BYTES)
+        headers_only = not self.options.payload
+        portion = _ROWS if headers_only else max(1, min(_ROWS, _BYTES // state.average))
+        pull = Pull(connection, state.name, self.part.subjects, headers_only, portion, 2 * _BYTES)
         loop = asyncio.get_running_loop()
         until = loop.time() + self.options.patience
         while at <= last:

@@ -41,6 +41,7 @@ class ReadOptions:
         pushed_subject: messages with other subjects than this filter's may be left out.
         applied: filters of a query; rows that do not pass them are left out.
         partitions: the number of ranges; None for the number of cores.
+        payload: whether payloads are read; otherwise servers do not send them.
         max_rows_per_trigger: messages in a batch of a streaming read at most.
         min_rows_per_trigger: the minimum number of messages in a batch of a streaming read; None for any.
         max_trigger_delay: seconds after the batch before, when one begins with fewer.
@@ -61,6 +62,7 @@ class ReadOptions:
     pushed_subject: str | None = None
     applied: tuple[Filter, ...] = ()
     partitions: int | None = None
+    payload: bool = True
     max_rows_per_trigger: int | None = None
     min_rows_per_trigger: int | None = None
     max_trigger_delay: float = 900.0
@@ -107,6 +109,7 @@ class ReadOptions:
             start_time=_time(found, "startTime"),
             end_time=_time(found, "endTime"),
             partitions=number(found, "partitions"),
+            payload=flag(found, "payload", default=True),
             max_rows_per_trigger=most,
             min_rows_per_trigger=least,
             max_trigger_delay=duration(found, "maxTriggerDelay") or 900.0,
