@@ -84,7 +84,7 @@ def identity(source: bytes, number: int) -> str:
     return f"{text(source)} {number}" if source and number else text(source) or str(number)
 
 
-Overview: TypeAlias = tuple[dict[str, int], dict[tuple[str, str], int], dict[str, list[Finding]]]
+Overview: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, list[Finding]]]
 
 
 def overview_of(findings: Rows, most: int) -> Overview:
@@ -95,11 +95,11 @@ def overview_of(findings: Rows, most: int) -> Overview:
         most: the number of examples to keep of each kind.
 
     Returns:
-        How many there are of each kind, in the order of `KINDS`; of each kind and header, the most frequent ones; and
+        How many there are of each kind, in the order of `KINDS`; the headers that differ most often; and
         the first ones of each kind, by sequence.
     """
     number: Counter[str] = Counter()
-    headers: Counter[tuple[str, str]] = Counter()
+    headers: Counter[str] = Counter()
     for row in (
         findings.selected("kind", "field", "identity")
         .grouped(["kind", "field"], [("identity", "count")])
@@ -107,8 +107,8 @@ def overview_of(findings: Rows, most: int) -> Overview:
         .to_pylist()
     ):
         number[row["kind"]] += row["identity_count"]
-        if row["kind"].startswith("header-"):
-            headers[row["kind"], row["field"]] = row["identity_count"]
+        if row["kind"] == "header":
+            headers[row["field"]] = row["identity_count"]
     firsts = findings.mapped(partial(_firsts, most), FINDINGS).table()
     examples = _first_ones(map(Finding._make, zip(*firsts.to_pydict().values(), strict=True)), most)
     frequent = dict(sorted(headers.items(), key=lambda each: (-each[1], each[0]))[:_HEADERS])

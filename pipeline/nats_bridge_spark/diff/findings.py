@@ -14,21 +14,15 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from nats_bridge_spark.diff.header_lines import differences
-
 KINDS: Final[dict[str, str]] = {
     "missing": "on the left only",
     "extra": "on the right only",
     "duplicated": "the same identity a second time on one side",
     "subject": "another subject",
-    "header-value": "another value of a header",
-    "header-removed": "a header that is on the left only",
-    "header-added": "a header that is on the right only",
-    "header-case": "a header's name in other letters",
-    "header-order": "the same headers in another order",
-    "header-spelling": "blanks, the first line or line ends of the header block",
+    "header": "a header with another value, or on one side only",
+    "header-block": "the same headers in another order or spelling",
     "payload": "another payload",
-    "order": "out of order: stored earlier or later than the messages around it",
+    "order": "out of order: stored after a later message",
     "unidentified": "nothing identifies the message",
 }
 """Every kind of finding with its meaning, in the order of the report."""
@@ -58,7 +52,7 @@ class Finding(NamedTuple):
         right_sequence: in the right one.
         field: the header of the finding, if it is about one; `left` or `right` for a duplicated or unidentified
             message.
-        left_value: the readable value there; bytes that are not UTF-8 as `\\xNN`.
+        left_value: the readable value there; bytes that are not UTF-8 as `\\xNN`. None if it has none.
         right_value: the value on the right.
     """
 
@@ -148,10 +142,30 @@ def _pair(identity: str, left: ComparedMessage | None, right: ComparedMessage | 
     place = identity, left.sequence, right.sequence
     if left.subject != right.subject:
         yield Finding("subject", *place, "", text(left.subject), text(right.subject))
-    for kind, *values in differences(left.block, right.block):
-        yield Finding(kind, *place, *map(text, values))
+    if left.block != right.block:
+        yield from _headers(place, left.block, right.block)
     if left.data != right.data:
         yield Finding("payload", *place, "", *_payloads(left.data, right.data))
+
+
+def _headers(place: tuple[str, int, int], left: bytes, right: bytes) -> Iterator[Finding]:
+    """Yield the headers in which two blocks differ; if there are none, the blocks."""
+    here, there = _values(left), _values(right)
+    names = [name for name in dict.fromkeys([*here, *there]) if here.get(name) != there.get(name)]
+    for name in names:
+        values = (text(b", ".join(side[name])) if name in side else None for side in (here, there))
+        yield Finding("header", *place, text(name), *values)
+    if not names:
+        yield Finding("header-block", *place, "", text(left), text(right))
+
+
+def _values(block: bytes) -> dict[bytes, list[bytes]]:
+    """Return the values of each header, as servers read a block. The first line is not a header."""
+    found: dict[bytes, list[bytes]] = {}
+    for line in filter(None, block.split(b"\r\n")[1:]):
+        name, _, value = line.partition(b":")
+        found.setdefault(name, []).append(value.strip(b" \t"))
+    return found
 
 
 def _payloads(left: bytes, right: bytes) -> tuple[str, str]:

@@ -24,9 +24,8 @@ class DiffResult:
         left_out: messages of the left and of the right that were not compared: those that the rule does not copy, and
             those of other sources.
         kinds: how many findings there are of each kind.
-        headers: how many there are of each kind and header, the most frequent ones.
+        headers: how many messages differ in a header, by its name; the most frequent ones.
         examples: the first ones of each kind.
-        order_is_exact: whether the messages out of order are the fewest that would have to be moved.
         allowed: kinds that do not count as differences.
         findings: all findings, with the columns `findings.FINDINGS`; readable while the engine is open.
     """
@@ -38,9 +37,8 @@ class DiffResult:
     counts: Counts
     left_out: tuple[int, int]
     kinds: dict[str, int]
-    headers: dict[tuple[str, str], int]
+    headers: dict[str, int]
     examples: dict[str, list[Finding]]
-    order_is_exact: bool
     allowed: frozenset[str]
     findings: Rows = field(repr=False)
 

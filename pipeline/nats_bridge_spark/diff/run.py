@@ -70,11 +70,9 @@ def compared(
             nothing_in_common(here, there, comparison, [_some(matches, "lefts"), _some(matches, "rights")])
         )
     findings = here.rows.alike(FINDINGS.empty_table())
-    exact = True
     if by not in ("sequence", "subject"):
         progress.enter("comparing the order", total=counted.common)
-        moved, exact = order_findings(matches)
-        findings = moved or findings
+        findings = order_findings(matches).kept()
     progress.enter("reading what differs", total=counted.odd)
     if counted.odd:
         findings = findings.united(odd_findings(lefts, rights, matches, comparison, several=counted.several > 0))
@@ -91,7 +89,6 @@ def compared(
         kinds=kinds,
         headers=headers,
         examples=examples,
-        order_is_exact=exact,
         allowed=wanted.allowed,
         findings=findings,
     )

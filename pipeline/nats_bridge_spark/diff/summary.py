@@ -65,8 +65,7 @@ def as_json(result: DiffResult) -> dict[str, Any]:
         ],
         "findings": {kind: result.kinds.get(kind, 0) for kind in KINDS},
         "allowed": sorted(result.allowed),
-        "headers": [{"kind": kind, "header": name, "messages": n} for (kind, name), n in result.headers.items()],
-        "order_is_exact": result.order_is_exact,
+        "headers": result.headers,
         "examples": [each._asdict() for some in result.examples.values() for each in some],
     }
 
@@ -77,11 +76,8 @@ def _table(result: DiffResult) -> Iterator[str]:
     for kind, number in result.kinds.items():
         allowed = " (allowed)" if kind in result.allowed else ""
         yield f"{kind:<{longest}}  {number:>{room},}  {KINDS[kind]}{allowed}"
-        if kind == "order" and not result.order_is_exact:
-            yield "    too many to find the fewest that would have to be moved: all that come after a later one"
-        names = [f"{name or 'the block'} {n:,}" for (of, name), n in result.headers.items() if of == kind]
-        if len(names) > 1:
-            yield f"    {printable(', '.join(names))}"
+        if kind == "header" and len(result.headers) > 1:
+            yield f"    {printable(', '.join(f'{name} {messages:,}' for name, messages in result.headers.items()))}"
         for each in result.examples.get(kind, ()):
             yield f"    {example_line(each)}"
 
@@ -96,11 +92,13 @@ def example_line(each: Finding) -> str:
     place = f"{each.identity} " if each.identity else ""
     words = f"{place}({', '.join(numbers)})"
     if each.kind == "order":
-        return f"{words}: comes {each.right_value} on the right"
-    about = f" {each.field}" if each.field and each.kind.startswith("header-") else ""
+        return f"{words}: comes after a later one on the right"
+    if each.kind == "header":
+        values = ("none" if value is None else _short(value) for value in (each.left_value, each.right_value))
+        return printable(f"{words} {each.field}: {' | '.join(values)}")
     if each.left_value is not None and each.right_value is not None:
-        return printable(f"{words}{about}: {_short(each.left_value)} | {_short(each.right_value)}")
-    return printable(f"{words}{about}: {_short(each.left_value or each.right_value or '')}")
+        return printable(f"{words}: {_short(each.left_value)} | {_short(each.right_value)}")
+    return printable(f"{words}: {_short(each.left_value or each.right_value or '')}")
 
 
 def _verdict(result: DiffResult) -> str:
