@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+import re
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from nats_bridge.cli.asking import quiet_logs
-from nats_bridge_spark.errors import JobStoppedError, PipelineError, marking, reported
-from nats_bridge_spark.failures import failure
-from nats_bridge_spark.session import is_submitted, job_session
+from nats_bridge_spark.errors import OptionError, PipelineError, marking, reported
+from nats_bridge_spark.session import is_submitted, job_session, reporting
 from nats_bridge_spark.source.loop_thread import LoopThread
-from nats_bridge_spark.stopping import listening
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,26 +27,56 @@ BYTES: Final = 4 << 30
 Size: TypeAlias = tuple[int, int]
 """Messages, and their bytes."""
 
-Session: TypeAlias = "Callable[[Callable[[], Size]], SparkSession | None]"
-"""Returns a job's session, or None for work in this process; called with a function that returns the size of the
-input."""
+_ADDRESS: Final = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+:")
 
 
-def runs_here(engine: Engine, settings: Mapping[str, str], size: Callable[[], Size]) -> bool:
+def is_local(path: str) -> bool:
+    """Return whether a path or an address names a directory of this machine."""
+    return path.startswith("file:") or not _ADDRESS.match(path)
+
+
+def runs_here(
+    engine: Engine, settings: Mapping[str, str], size: Callable[[], Size], directories: Sequence[str] = ()
+) -> bool:
     """Return whether a job runs in this process.
 
     Args:
         engine: the user's choice; with `auto`, Spark settings and `spark-submit` also count as a choice.
         settings: the user's settings of Spark.
         size: returns the size of the input; only called with `auto`.
+        directories: paths or addresses that the job needs.
 
     Raises:
+        OptionError: the user wants that, and only Spark reaches a directory.
         Exception: an error of `size`.
     """
-    if engine != "auto" or settings or is_submitted():
+    away = next((name for name in directories if not is_local(name)), None)
+    if away is not None and engine == "local":
+        raise OptionError(f"--engine local: only Spark reaches {away}; leave it out")
+    if engine != "auto" or settings or is_submitted() or away is not None:
         return engine == "local"
     messages, size_in_bytes = size()
     return messages < MESSAGES and size_in_bytes < BYTES
+
+
+@contextmanager
+def engine_session(name: str, settings: Mapping[str, str], *, here: bool) -> Iterator[SparkSession | None]:
+    """Run the job of a command, and provide its session; None for work in this process.
+
+    Args:
+        name: the job's.
+        settings: the user's settings of Spark.
+        here: whether it runs in this process.
+
+    Raises:
+        PipelineError, JobStoppedError: as `session.reporting` and `session.job_session` do.
+    """
+    if here:
+        with reporting(name):
+            yield None
+    else:
+        with job_session(name, settings=settings, quiet=False) as spark:
+            yield spark
 
 
 def run_here(loop: LoopThread, work: Coroutine[Any, Any, _Result]) -> _Result:
@@ -66,49 +94,3 @@ def run_here(loop: LoopThread, work: Coroutine[Any, Any, _Result]) -> _Result:
         return loop.run(marked())
     except PipelineError as error:
         raise reported(error) or error from None
-
-
-@contextmanager
-def engine_of(name: str, engine: Engine, settings: Mapping[str, str]) -> Iterator[Session]:
-    """Provide the session of a command's job, which the job requests when it knows the size of its input.
-
-    Args:
-        name: the job's.
-        engine: the user's choice.
-        settings: the user's settings of Spark.
-
-    Raises:
-        PipelineError, JobStoppedError: as `local_job` and `session.job_session` do.
-    """
-    with ExitStack() as sessions, quiet_logs():
-
-        def session(size: Callable[[], Size]) -> SparkSession | None:
-            if runs_here(engine, settings, size):
-                return sessions.enter_context(local_job(name))
-            return sessions.enter_context(job_session(name, settings=settings, quiet=False))
-
-        yield session
-
-
-@contextmanager
-def local_job(name: str) -> Iterator[None]:
-    """A command's job in this process, with the errors and signals of `session.job_session`.
-
-    Raises:
-        PipelineError: any error inside the block, in one or two lines (`failures.failure`).
-        JobStoppedError: SIGINT or SIGTERM came.
-    """
-
-    def stopped(number: int, _: object) -> None:
-        raise JobStoppedError(f"{name}: stopped before it had begun", exit_code=128 + number)
-
-    try:
-        with listening(stopped), quiet_logs():
-            yield
-    except JobStoppedError:
-        raise
-    except Exception as error:
-        short = failure(name, error)
-        if short is error:
-            raise
-        raise short from error

@@ -77,34 +77,50 @@ def job_session(
     place = Path(tempfile.mkdtemp(prefix="nats-bridge-spark-"))
     log = place / "spark.log"
     is_ours = not _is_there()
-    keeps_log = False
+    if is_ours and not quiet:
+        click.echo(f"{name}: starting Spark", err=True)
+    try:
+        with log.open("wb") as stream, reporting(name, log) as listen:
+            spark = _session(name, master, dict(settings or {}), stream)
+            listen()  # Spark has replaced the signal handler
+            yield spark
+    finally:
+        if is_ours:
+            _end()
+        if str(log) not in str(sys.exception()):
+            shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def reporting(name: str, log: Path | None = None) -> Iterator[Callable[[], None]]:
+    """Run the job of a command: its errors are short, a signal ends it, and the sidecar's modules log nothing.
+
+    Yields a function that listens to signals again, after something else has replaced the handlers.
+
+    Args:
+        name: the job's.
+        log: Spark's own log, which is named if the job fails for a reason of its environment.
+
+    Raises:
+        PipelineError: any error inside the block, in one or two lines (`failures.failure`).
+        JobStoppedError: SIGINT or SIGTERM came.
+    """
 
     def stopped(number: int, _: object) -> None:
         raise JobStoppedError(f"{name}: stopped before it had begun", exit_code=128 + number)
 
-    if is_ours and not quiet:
-        click.echo(f"{name}: starting Spark", err=True)
     try:
-        with log.open("wb") as stream, listening(stopped) as again, quiet_logs():
-            spark = _session(name, master, dict(settings or {}), stream)
-            again()  # Spark has replaced the signal handler
-            yield spark
+        with listening(stopped) as listen, quiet_logs():
+            yield listen
     except JobStoppedError:
         raise
     except Exception as error:
         short = failure(name, error)
-        # This package's own errors can be understood without Spark's log.
-        if short is error:
+        if short is error:  # this package's own errors can be understood without Spark's log
             raise
-        if isinstance(short, JobFailedError) and log.stat().st_size:
-            keeps_log = True
+        if log is not None and isinstance(short, JobFailedError) and log.stat().st_size:
             short = JobFailedError(f"{short}\nSpark's own log: {log}")
         raise short from error
-    finally:
-        if is_ours:
-            _end()
-        if not keeps_log:
-            shutil.rmtree(place, ignore_errors=True)
 
 
 def require_libraries() -> None:

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from nats_bridge_spark.engine import is_local
 from nats_bridge_spark.errors import OptionError, PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-_URI: Final = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+:")
 
 
 class Place(Protocol):
@@ -72,12 +69,7 @@ Places: TypeAlias = Callable[[str], Place]
 
 def absolute(path: str) -> str:
     """Return a path that does not depend on the working directory; an address unchanged."""
-    return path if _URI.match(path) else str(Path(path).absolute())
-
-
-def is_local(path: str) -> bool:
-    """Return whether a path or an address names a directory of this machine."""
-    return path.startswith("file:") or not _URI.match(path)
+    return str(Path(path).absolute()) if is_local(path) and not path.startswith("file:") else path
 
 
 def place_of(spark: SparkSession | None, path: str) -> Place:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from nats_bridge_spark.capture.place import Place, Places, is_local, place_of
-from nats_bridge_spark.engine import local_job
-from nats_bridge_spark.session import job_session
+from nats_bridge_spark.capture.place import Place, Places, place_of
+from nats_bridge_spark.engine import is_local
+from nats_bridge_spark.session import job_session, reporting
 
 
 @contextmanager
@@ -19,9 +19,9 @@ def job_of_one_process(name: str, settings: Mapping[str, str]) -> Iterator[Place
         settings: the user's settings of Spark.
 
     Raises:
-        PipelineError, JobStoppedError: as `local_job` and `session.job_session` do.
+        PipelineError, JobStoppedError: as `session.reporting` and `session.job_session` do.
     """
-    with ExitStack() as sessions, local_job(name):
+    with ExitStack() as sessions, reporting(name):
 
         def place(path: str) -> Place:
             if is_local(path):

@@ -96,9 +96,9 @@ def capture_command(
     from nats_bridge.cli.asking import ask
     from nats_bridge_spark.capture.account import AccountStreams
     from nats_bridge_spark.capture.facts import facts_of
-    from nats_bridge_spark.capture.place import absolute, is_local
+    from nats_bridge_spark.capture.place import absolute
     from nats_bridge_spark.capture.wanted import CHUNK, INTERVAL, CaptureRequest
-    from nats_bridge_spark.engine import engine_of
+    from nats_bridge_spark.engine import engine_session, runs_here
 
     from_sequence, begin = sequence_or_time(given["begin"])
     to_sequence, end = sequence_or_time(given["end"])
@@ -124,15 +124,13 @@ def capture_command(
         size = state.messages, state.size
     else:
         size = account.size
-    if engine == "auto" and not is_local(wanted.directory):
-        engine = "spark"
+    here = runs_here(engine, settings, lambda: size, [wanted.directory])
 
     from nats_bridge_spark.capture.capturing import capture
     from nats_bridge_spark.progress import watched
 
     job = f"capture {stream}"
-    with engine_of(job, engine, settings) as session:
-        spark = session(lambda: size)
+    with engine_session(job, settings, here=here) as spark:
         if account is None:
             with watched(spark, job, drains=wanted.continuous) as progress:
                 result = capture(spark, wanted, progress)

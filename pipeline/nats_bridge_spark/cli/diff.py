@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -76,13 +76,13 @@ def diff_command(left: str, right: str, **given: Any) -> int:
       nats-bridge diff ORDERS ORDERS_EU --server nats://127.0.0.1:4222 -c bridge.yaml --rule eu
       nats-bridge diff KV_eu KV_us --server nats://eu:4222 --server nats://us:4222 --by subject
     """
-    from nats_bridge_spark.session import job_session, require_libraries
+    from nats_bridge_spark.session import require_libraries
 
     require_libraries()
     from nats_bridge_spark.diff.findings import KINDS
-    from nats_bridge_spark.diff.local_sides import local_engine
+    from nats_bridge_spark.diff.local_sides import local_engine, size_of
     from nats_bridge_spark.diff.run import compared
-    from nats_bridge_spark.engine import local_job
+    from nats_bridge_spark.engine import engine_session, runs_here
     from nats_bridge_spark.progress import watched
 
     for kind in given["allowed"]:
@@ -92,18 +92,15 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     wanted = _wanted(places[0], given)
 
     job = f"diff {_short(places[0])} {_short(places[1])}"
-    with ExitStack() as opened:
-        spark = None
+    directories = [place.name for place in places if place.connection is None] + [given["out"] or ""]
+    here = runs_here(given["engine"], given["settings"], lambda: size_of(places), directories)
+    settings = {"spark.driver.memory": _MEMORY, **given["settings"]}
+    with engine_session("diff", settings, here=here) as spark, watched(spark, job) as progress:
         engine: AbstractContextManager[DiffEngine] = local_engine()
-        if _runs_here(places, given):
-            opened.enter_context(local_job("diff"))
-        else:
+        if spark is not None:
             from nats_bridge_spark.diff.spark_rows import spark_engine
 
-            settings = {"spark.driver.memory": _MEMORY, **given["settings"]}
-            spark = opened.enter_context(job_session("diff", settings=settings, quiet=False))
             engine = spark_engine(spark)
-        progress = opened.enter_context(watched(spark, job))
         with engine as sides:
             result = compared(sides, *places, wanted, progress)
             if given["out"]:
@@ -111,26 +108,6 @@ def diff_command(left: str, right: str, **given: Any) -> int:
                 result.findings.write(given["out"])
     _print(result, given, time.monotonic() - progress.started)
     return EXIT_GOOD if result.is_equal else EXIT_NO
-
-
-def _runs_here(places: tuple[SideLocation, SideLocation], given: dict[str, Any]) -> bool:
-    """Return whether the comparison runs in this process.
-
-    Raises:
-        OptionError: it is to, and a directory is of another machine.
-    """
-    from nats_bridge_spark.capture.place import is_local
-    from nats_bridge_spark.diff.local_sides import size_of
-    from nats_bridge_spark.engine import runs_here
-    from nats_bridge_spark.errors import OptionError
-
-    directories = [place.name for place in places if place.connection is None] + [given["out"] or ""]
-    away = next((name for name in directories if not is_local(name)), None)
-    if away is None:
-        return runs_here(given["engine"], given["settings"], lambda: size_of(places))
-    if given["engine"] == "local":
-        raise OptionError(f"--engine local: only Spark reaches {away}; leave it out")
-    return False
 
 
 def _short(place: SideLocation) -> str:
