@@ -37,7 +37,7 @@ async def held(peer: RawPeer, stream: str) -> list[Raw]:
 
 async def captured(url: str, stream: str, folder: Path, *, first: int | None = None, created: str = "") -> None:
     """Make a capture of a stream, in small chunks; one that says it is of a stream that was created at another time."""
-    wanted = CaptureRequest(Connection(servers=(url,)), stream, str(folder), from_sequence=first, chunk=20)
+    wanted = CaptureRequest(Connection(servers=(url,)), stream, str(folder), begin=first, chunk=20)
     await asyncio.to_thread(capture, None, wanted, Progress("capture"))
     if created:
         saved = json.loads((folder / SAVED).read_text())

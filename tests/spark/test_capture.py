@@ -249,17 +249,17 @@ async def test_a_range_and_filters(run: Run, peer: RawPeer, tmp_path: Path, uniq
         run(stream, directory=str(tmp_path / name), **options)
         return sequences(tmp_path / name)
 
-    assert seen("a", from_sequence=5, to_sequence=9) == [5, 6, 7, 8, 9]
-    assert seen("a", from_sequence=5) == list(range(5, 29))
-    assert seen("b", to_sequence=3) == [1, 2, 3]
-    assert seen("b", to_sequence=2) == [1, 2, 3]
-    assert seen("b", to_sequence=6, chunk=2) == [1, 2, 3, 4, 5, 6]
+    assert seen("a", begin=5, end=9) == [5, 6, 7, 8, 9]
+    assert seen("a", begin=5) == list(range(5, 29))
+    assert seen("b", end=3) == [1, 2, 3]
+    assert seen("b", end=2) == [1, 2, 3]
+    assert seen("b", end=6, chunk=2) == [1, 2, 3, 4, 5, 6]
     assert seen("c", subjects=(f"{stream}.1", f"{stream}.3")) == [n for n in range(1, 29) if (n - 1) % 7 in (1, 3)]
-    assert seen("d", from_sequence=100) == []
+    assert seen("d", begin=100) == []
     moment = "2026-01-01T00:00:00Z"
-    assert seen("e", to_time=moment) == []
-    assert seen("e", from_time=moment) == list(range(1, 29))
-    assert seen("f", from_time=moments[9], to_time=moments[20]) == list(range(10, 21))
+    assert seen("e", end=moment) == []
+    assert seen("e", begin=moment) == list(range(1, 29))
+    assert seen("f", begin=moments[9], end=moments[20]) == list(range(10, 21))
 
 
 async def test_messages_that_went_before_they_were_captured(
@@ -379,8 +379,8 @@ async def test_a_beginning_that_is_gone(run: Run, peer: RawPeer, kept: Path, uni
     await fill(peer, stream, 10)
     await peer.api(f"STREAM.PURGE.{stream}", {"seq": 4})
     with pytest.raises(DataLostError, match=r"messages 1 to 3 were removed"):
-        run(stream, from_sequence=1)
-    assert run(stream, from_sequence=1, allow_gaps=True).gaps == ((1, 3),)
+        run(stream, begin=1)
+    assert run(stream, begin=1, allow_gaps=True).gaps == ((1, 3),)
     assert sequences(kept) == list(range(4, 11))
 
 
@@ -444,7 +444,7 @@ async def test_a_directory_that_holds_something_else(
 
     assert refused(stream=other) == f"{kept}: holds a capture of stream '{stream}', not of '{other}'"
     assert refused(subjects=(f"{stream}.1",)).startswith(f"--subjects: {kept} holds a capture of all subjects;")
-    assert refused(from_sequence=2).startswith(f"--from 2: {kept} holds a capture from 1 on, which resumes at 6")
+    assert refused(begin=2).startswith(f"--from 2: {kept} holds a capture from 1 on, which resumes at 6")
     assert refused(stream="NOWHERE", kind=PipelineError).startswith(f"{kept}: holds a capture of stream '{stream}'")
     assert refused(directory=__file__) == f"{__file__}: not a directory"
     assert refused(directory=f"{__file__}/below").startswith(f"{__file__}/below: ")

@@ -8,10 +8,10 @@ import pytest
 
 from nats_bridge.client.stream_identity import MessageStamp
 from nats_bridge_spark.capture.chunk_writing import end_of_chunk, tasks_for
-from nats_bridge_spark.capture.facts import drops_messages
 from nats_bridge_spark.capture.folder import Capture, Chunk
 from nats_bridge_spark.capture.saved_stream import CaptureExtent, SavedStream
 from nats_bridge_spark.errors import PipelineError
+from nats_bridge_spark.source.stream_state import removes_messages
 
 
 def test_where_chunks_end() -> None:
@@ -92,4 +92,4 @@ def test_what_is_not_read(text: str, said: str) -> None:
     ],
 )
 def test_which_streams_drop_messages(config: dict[str, object], drops: bool) -> None:
-    assert drops_messages(config) is drops
+    assert removes_messages(config) is drops

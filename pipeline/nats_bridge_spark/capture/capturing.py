@@ -99,7 +99,7 @@ class _Capturing:
     def _is_open(self) -> bool:
         """Whether the capture's first sequence may still move: the user named none, and nothing is captured yet."""
         held = self._folder.known
-        return self._wanted.from_sequence is None and not held.chunks and not held.extent.gaps
+        return not isinstance(self._wanted.begin, int) and not held.chunks and not held.extent.gaps
 
     def _round(self) -> None:
         """Capture the stream's present messages and its configuration."""
@@ -125,7 +125,7 @@ class _Capturing:
         progress.total = progress.messages + facts.remaining if is_whole else None
         progress.enter("reading")
         while self._folder.known.next <= last and not (wanted.continuous and progress.stopping.is_set()):
-            first = self._behind_gap(min(facts.state.first, last + 1), drops=facts.drops)
+            first = self._behind_gap(min(facts.state.first, last + 1), drops=facts.state.removes)
             if first > last:
                 return
             remaining = facts.remaining if is_whole else None
@@ -140,7 +140,7 @@ class _Capturing:
         folder = self._folder
         path = folder.staging(end)
         # Count messages that the stream removes automatically anywhere, because buckets always remove replaced ones.
-        counts = before.drops and not self._is_open
+        counts = before.state.removes and not self._is_open
         may_miss = counts or self._is_open or self._wanted.allow_gaps
         written = WrittenChunk()
         self._progress.count = lambda: written.messages
@@ -179,10 +179,10 @@ class _Capturing:
         """Record the extent of the capture."""
         wanted, state = self._wanted, facts.state
         begin = max(1, state.first)  # a stream that has never had a message reports 0
-        if wanted.from_time is not None:
-            begin = max(begin, 1 + self._before(wanted.from_time))
-        elif wanted.from_sequence is not None:
-            begin = wanted.from_sequence
+        if isinstance(wanted.begin, str):
+            begin = max(begin, 1 + self._before(wanted.begin))
+        elif wanted.begin is not None:
+            begin = wanted.begin
         extent = CaptureExtent(state.created, wanted.subjects, begin, state.known.messages, begin, begin)
         self._folder.save(self._saved(), extent)
 
@@ -191,10 +191,10 @@ class _Capturing:
 
     def _last(self, state: StreamState) -> int:
         """Return the last sequence that this round is about."""
-        wanted = self._wanted
-        if wanted.to_time is not None:
-            return min(state.last, self._before(wanted.to_time))
-        return state.last if wanted.to_sequence is None else min(state.last, wanted.to_sequence)
+        end = self._wanted.end
+        if isinstance(end, str):
+            end = self._before(end)
+        return state.last if end is None else min(state.last, end)
 
     def _require_asked(self, held: Capture) -> None:
         """Check that the directory has a capture of the requested messages."""
@@ -204,9 +204,9 @@ class _Capturing:
         if held.subjects != wanted.subjects:
             has = ",".join(held.subjects) or "all subjects"
             raise OptionError(f"--subjects: {place} holds a capture of {has}; give the same, or another directory")
-        if wanted.from_sequence is not None and wanted.from_sequence != held.begin:
+        if isinstance(wanted.begin, int) and wanted.begin != held.begin:
             raise OptionError(
-                f"--from {wanted.from_sequence}: {place} holds a capture from {held.begin} on, which resumes"
+                f"--from {wanted.begin}: {place} holds a capture from {held.begin} on, which resumes"
                 f" at {held.next}; leave it out, or take another directory"
             )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.settings import Connection
 from nats_bridge_spark.connections import connected
@@ -18,12 +17,10 @@ class Facts:
     Attributes:
         state: the state of the stream.
         remaining: messages after a sequence that the filters let pass.
-        drops: whether its configuration makes it remove messages automatically.
     """
 
     state: StreamState
     remaining: int
-    drops: bool
 
 
 async def facts_of(connection: Connection, stream: str, subjects: tuple[str, ...], after: int) -> Facts:
@@ -44,29 +41,7 @@ async def facts_of(connection: Connection, stream: str, subjects: tuple[str, ...
     async with connected(connection) as opened:
         state = await state_of(opened, stream, listing=True)
         state.require_limits("captured")
-        remaining = await Replay(opened.api, stream, subjects).after(after)
-        info = await opened.api.stream_info(stream)
-        return Facts(state, remaining, drops_messages(info["config"]))
-
-
-def drops_messages(config: Json) -> bool:
-    """Return whether a stream removes messages automatically.
-
-    By a limit, a message's time to live, a rollup or a schedule.
-
-    Args:
-        config: the stream's, as its server reports it (2.9 to 2.15). With `discard: new` a full stream refuses messages
-            in place of removing them.
-    """
-    refuses = config.get("discard") == "new"
-    limits = [] if refuses else ["max_msgs", "max_bytes"]
-    if not (refuses and config.get("discard_new_per_subject")):
-        limits.append("max_msgs_per_subject")
-    return (
-        int(config.get("max_age", 0)) > 0
-        or any(int(config.get(name, -1)) > 0 for name in limits)
-        or any(config.get(name) for name in ("allow_rollup_hdrs", "allow_msg_ttl", "allow_msg_schedules"))
-    )
+        return Facts(state, await Replay(opened.api, stream, subjects).after(after))
 
 
 async def sequence_before(connection: Connection, stream: str, time: str) -> int:

@@ -24,10 +24,10 @@ class CaptureRequest:
         stream: its name.
         directory: a path, or an address that Spark supports.
         subjects: consumer filters; none for all messages.
-        from_sequence: the first sequence; None for the stream's first, or the sequence at which the capture resumes.
-        to_sequence: the last sequence; None for the stream's present last one.
-        from_time: RFC 3339; only messages stored then or later.
-        to_time: RFC 3339; only messages stored before.
+        begin: the first sequence, or a time (RFC 3339) before which no message was stored; None for the stream's first,
+            or the sequence at which the capture resumes.
+        end: the last sequence, or a time at or after which no message was stored; None for the stream's present last
+            one.
         partitions: the number of tasks and files of a chunk; None for the number of cores, or fewer for small chunks.
         chunk: messages in a chunk, about.
         allow_gaps: whether to continue if messages were removed before they were captured.
@@ -42,10 +42,8 @@ class CaptureRequest:
     stream: str
     directory: str
     subjects: tuple[str, ...] = ()
-    from_sequence: int | None = None
-    to_sequence: int | None = None
-    from_time: str | None = None
-    to_time: str | None = None
+    begin: int | str | None = None
+    end: int | str | None = None
     partitions: int | None = None
     chunk: int = CHUNK
     allow_gaps: bool = False
@@ -53,11 +51,7 @@ class CaptureRequest:
     interval: float = INTERVAL
 
     def __post_init__(self) -> None:
-        if self.from_sequence is not None and self.from_time is not None:
-            raise OptionError("--from: a sequence and a time say where to begin; leave one out")
-        if self.to_sequence is not None and self.to_time is not None:
-            raise OptionError("--to: a sequence and a time say where to end; leave one out")
-        if self.continuous and (self.to_sequence is not None or self.to_time is not None):
+        if self.continuous and self.end is not None:
             raise OptionError("--continuous: has no end; leave out --to")
 
 

@@ -71,14 +71,13 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
     from nats_bridge_spark.restore.request import RestoreRequest
     from nats_bridge_spark.source.read_options import time_of
 
-    to_sequence, to_time = sequence_or_time(given["to"])
+    sequence, moment = sequence_or_time(given["to"])
     request = RestoreRequest(
         connection=connection,
         directory=absolute(directory),
         streams=given["streams"],
         name=given["name"],
-        to_sequence=to_sequence,
-        to_time=time_of("--to", to_time) if to_time else None,
+        end=time_of("--to", moment) if moment else sequence,
         selection=selection,
         without=given["without"],
         consumers=given["consumers"],

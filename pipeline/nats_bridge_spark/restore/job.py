@@ -35,6 +35,7 @@ from nats_bridge_spark.restore.request import RestoreRequest, Selection, Summary
 from nats_bridge_spark.restore.task import StreamRestore
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_transforms.dialect import server_dialect
+from nats_transforms.timestamp import nanoseconds_of
 
 _KEPT: Final = "what was restored stays: run the same command again"
 
@@ -122,7 +123,7 @@ def _found(places: Places, request: RestoreRequest) -> list[_Saved]:
     chosen = [each for each in found if not request.streams or each.stream.name in request.streams]
     for option, given in (
         ("--as", request.name),
-        ("--to", request.to_sequence),
+        ("--to", request.end if isinstance(request.end, int) else None),
         ("--transform", request.selection),
     ):
         if given is not None and len(chosen) > 1:
@@ -263,13 +264,11 @@ class _Job:
         """Return the last sequence wanted."""
         if capture is None:
             return 0
-        if self.request.to_time is None:
-            wanted = self.request.to_sequence
-            return capture.last if wanted is None else max(min(wanted, capture.last), capture.begin - 1)
-        from nats_transforms.timestamp import nanoseconds_of
-
-        first = first_since(self.planned.saved.place, capture, nanoseconds_of(self.request.to_time))
-        return capture.last if first is None else first - 1
+        end = self.request.end
+        if isinstance(end, str):
+            first = first_since(self.planned.saved.place, capture, nanoseconds_of(end))
+            return capture.last if first is None else first - 1
+        return capture.last if end is None else max(min(end, capture.last), capture.begin - 1)
 
     async def _created(self) -> Json:
         """Create the stream, closed."""

@@ -35,8 +35,7 @@ class RestoreRequest:
         directory: a capture, or a directory of captures; a path, or an address that Spark supports.
         streams: the captured streams to restore; none for all.
         name: the name of the restored stream; None for the captured one's.
-        to_sequence: the last sequence; None for all.
-        to_time: RFC 3339; only messages stored before, None for all.
+        end: the last sequence, or a time (RFC 3339) at or after which no message was stored; None for all.
         selection: the transforms that change subjects; None without any.
         without: members of configurations to leave out.
         consumers: how durable consumers are restored.
@@ -51,8 +50,7 @@ class RestoreRequest:
     directory: str
     streams: tuple[str, ...] = ()
     name: str | None = None
-    to_sequence: int | None = None
-    to_time: str | None = None
+    end: int | str | None = None
     selection: Selection | None = None
     without: tuple[str, ...] = ()
     consumers: Consumers = "resume"
@@ -60,8 +58,6 @@ class RestoreRequest:
     patience: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.to_sequence is not None and self.to_time is not None:
-            raise OptionError("--to: a sequence and a time say where to end; leave one out")
         if self.hold and self.consumers == "as-saved":
             raise OptionError("--hold: makes no consumers; leave out --consumers")
 

@@ -18,6 +18,7 @@ from nats_bridge.consuming.replay import Replay
 from nats_bridge.kinds.copying.position.tail_reader import pieces_back, read_piece
 from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.sink.row_ids import RowId, RowPlace
+from nats_bridge_spark.source.stream_state import removes_messages
 from nats_transforms import header_block
 
 _ID = b"Nats-Msg-Id"
@@ -76,17 +77,8 @@ def counts_consumers(info: Json) -> bool:
     return bool(info["config"].get("retention", "limits") != "limits")
 
 
-def removes_messages(info: Json) -> bool:
-    """Return whether a stream's limits remove messages.
-
-    Args:
-        info: the stream's `STREAM.INFO`.
-    """
-    config = info["config"]
-    limits = ["max_age", "max_msgs_per_subject"]
-    if config.get("discard", "old") == "old":
-        limits += ["max_msgs", "max_bytes"]
-    return counts_consumers(info) or any(int(config.get(limit, 0)) > 0 for limit in limits)
+def _no_rows(info: Json) -> StoredRows:
+    return StoredRows(removes=counts_consumers(info) or removes_messages(info["config"]))
 
 
 async def read_range(api: JetStreamApi, info: Json, first: int, last: int, place: RowPlace, *, ids: bool) -> StoredRows:
@@ -103,7 +95,7 @@ async def read_range(api: JetStreamApi, info: Json, first: int, last: int, place
     Raises:
         ApiError: the server does not answer.
     """
-    found = StoredRows(removes=removes_messages(info))
+    found = _no_rows(info)
     await _add_range(found, api, info, first, last, place, ids=ids)
     return found
 
@@ -184,7 +176,7 @@ async def read_back(api: JetStreamApi, info: Json, first: int, last: int, place:
     Raises:
         ApiError: the server does not answer.
     """
-    found = StoredRows(removes=removes_messages(info))
+    found = _no_rows(info)
     replay = _replay(api, info)
     for low, high in pieces_back(first, last):
         rows, _ = await read_piece(replay, low, high, partial(_Rows, place, found, ids), newest=high == last)

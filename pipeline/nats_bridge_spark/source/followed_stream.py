@@ -8,12 +8,11 @@ from typing import Final
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.errors import NotPermittedError
 from nats_bridge_spark.errors import DataLostError
 from nats_bridge_spark.source.planning import SequenceCounts, SequenceRange, cut
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.stream_offsets import Position
-from nats_bridge_spark.source.stream_state import StreamState, state_of
+from nats_bridge_spark.source.stream_state import StreamState, holds_any, state_of
 
 _LEAST: Final = 10_000
 """Messages in a range: for fewer, a task more costs more than it saves."""
@@ -95,14 +94,8 @@ class FollowedStream:
             return False
         if not self.options.filters and self.state.deleted == ():
             return True  # the last message exists
-        try:
-            for one in self.options.filters or (">",):
-                found = await self.connection.api.next_message(self.name, one, done + 1)
-                if found and found[0] <= last:
-                    return True
-        except NotPermittedError:
-            return True  # a task finds out
-        return False
+        # If the user may not ask, a task finds out.
+        return await holds_any(self.connection, self.name, self.options.filters, done + 1, last, unknown=True)
 
     def check(self, position: Position, done: int, *, whole: bool = True) -> None:
         """Check that it is the stream of a position, and has the next messages.
@@ -115,18 +108,15 @@ class FollowedStream:
         Raises:
             DataLostError: the stream was recreated, or has removed the next messages.
         """
-        state, following = self.state, done + 1
+        state = self.state
         if position.sequence and state.is_another_than(position.stream):
             raise DataLostError(
                 f"stream '{state.name}': was recreated at {state.created}; the checkpoint is of the one of"
                 f" {position.stream.created}: begin with a new checkpoint location"
             )
-        if whole and self.options.fail_on_data_loss and state.has_lost(following):
-            raise DataLostError(
-                f"stream '{state.name}': messages {following} to {state.first - 1} were removed unread (by a limit, a"
-                f" purge, or one by one: servers do not say it), it now begins at {state.first}: set "
-                "failOnDataLoss=false to continue without them, or begin with a new checkpoint location"
-            )
+        if whole and self.options.fail_on_data_loss:
+            remedy = "set failOnDataLoss=false to continue without them, or begin with a new checkpoint location"
+            state.require_held(done + 1, state.first, remedy)
 
     def end_of_batch(self, begin: Position, done: int, last: int) -> Position:
         """Return the end of a batch up to a sequence: its begin, if there is nothing to read.

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.waiting import LEADER_AWAY
-from nats_bridge.errors import ApiError, NotPermittedError
+from nats_bridge.errors import ApiError
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import DataLostError, UnreachableError, marking
 from nats_bridge_spark.source.arrived import Arrived
@@ -22,7 +22,7 @@ from nats_bridge_spark.source.planning import SequenceRange
 from nats_bridge_spark.source.pulling import Pull
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.record_batches import record_batch
-from nats_bridge_spark.source.stream_state import StreamState, state_of
+from nats_bridge_spark.source.stream_state import StreamState, holds_any, state_of
 
 _ROWS: Final = 10_000
 """Approximate rows of a record batch; more are no faster."""
@@ -118,20 +118,9 @@ class _Reading:
                 await self._await_server(connection, until, str(error))
                 continue
             if at == begun:
-                if not await self._more(connection, at):
+                if not await holds_any(connection, state.name, self.part.subjects, at, last, unknown=False):
                     return
                 await self._await_server(connection, until, f"message {at} or a later one does not come")
-
-    async def _more(self, connection: Connection, at: int) -> bool:
-        """Return whether the stream's leader has wanted messages from a sequence on; a consumer may be behind."""
-        for one in self.part.subjects or (">",):
-            try:
-                following = await connection.api.next_message(self.part.stream, one, at)
-            except NotPermittedError:
-                return False
-            if following and following[0] <= self.part.last:
-                return True
-        return False
 
     async def _whole(self, connection: Connection, portion: Arrived, at: int) -> Arrived:
         """Return the portion if nothing before or in it was lost. Missing sequences may never have had messages."""
@@ -143,18 +132,15 @@ class _Reading:
 
     def _check(self, state: StreamState, at: int) -> None:
         """Check that the stream is the planned one, and still has the messages from a sequence of the range on."""
-        part, stream = self.part, self.part.stream
+        part = self.part
         if state.is_another_than(part.known):
             raise DataLostError(
-                f"stream '{stream}': was recreated at {state.created}; the read was planned for the one of"
+                f"stream '{part.stream}': was recreated at {state.created}; the read was planned for the one of"
                 f" {part.known.created}: read it again"
             )
-        if self.options.fail_on_data_loss and at <= part.last and state.has_lost(at):
-            raise DataLostError(
-                f"stream '{stream}': messages {at} to {min(state.first - 1, part.last)} were removed unread (by a"
-                f" limit, a purge, or one by one: servers do not say it), it now begins at {state.first}: read it"
-                " again, or set failOnDataLoss=false to continue without them"
-            )
+        if self.options.fail_on_data_loss:
+            remedy = "read it again, or set failOnDataLoss=false to continue without them"
+            state.require_held(at, part.last, remedy)
 
     async def _await_server(self, connection: Connection, until: float, why: str) -> None:
         """Wait until the connection is up, for a limited time. The stream must be the same then.

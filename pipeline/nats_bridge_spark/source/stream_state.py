@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.stream_identity import Bounds, KnownStream
-from nats_bridge.errors import ApiError
-from nats_bridge_spark.errors import OptionError, PipelineError
+from nats_bridge.errors import ApiError, NotPermittedError
+from nats_bridge_spark.errors import DataLostError, OptionError, PipelineError
 
 _LISTED = 10_000
 """Maximum number of deleted sequences to request as a list; if there are more, the server is asked where to cut."""
@@ -32,6 +32,7 @@ class StreamState:
         size: bytes of all messages, with the server's additions.
         deleted: sequences between first and last that were removed, in order; None if there are too many to list.
         limits: whether it keeps messages independently of consumers (neither a work queue nor interest).
+        removes: whether its configuration makes it remove messages anywhere.
         drops: whether messages missing at its front may have been dropped, by a limit for the whole stream or by a
             purge. Without such a limit, as in a bucket, newer messages of a subject constantly replace older ones.
     """
@@ -46,7 +47,8 @@ class StreamState:
     size: int
     deleted: tuple[int, ...] | None
     limits: bool
-    drops: bool = True
+    removes: bool
+    drops: bool
 
     @property
     def created(self) -> str:
@@ -57,12 +59,22 @@ class StreamState:
         """Return whether it is not a stream that was known before."""
         return known.differs(self.created, self.bounds)
 
-    def has_lost(self, sequence: int) -> bool:
-        """Return whether messages from a sequence on may be lost.
+    def require_held(self, first: int, last: int, remedy: str) -> None:
+        """Check that no message of a range may be lost.
 
-        Servers do not report how messages at the front were removed.
+        Args:
+            first: the first sequence of the range.
+            last: the last one.
+            remedy: the end of the error, which says what to do.
+
+        Raises:
+            DataLostError: messages are missing at the front of the stream, and it may have dropped them.
         """
-        return self.drops and self.first > sequence
+        if self.drops and first < self.first and first <= last:
+            raise DataLostError(
+                f"stream '{self.name}': messages {first} to {min(self.first - 1, last)} were removed unread (by a"
+                f" limit, a purge, or one by one: servers do not say it), it now begins at {self.first}: {remedy}"
+            )
 
     @property
     def average(self) -> int:
@@ -144,6 +156,32 @@ async def state_of(connection: Connection, stream: str, *, listing: bool = False
     return _state(stream, info)
 
 
+async def holds_any(
+    connection: Connection, stream: str, filters: Sequence[str], first: int, last: int, *, unknown: bool
+) -> bool:
+    """Return whether the stream's leader has messages of a range. A consumer, or a replica, may be behind.
+
+    Args:
+        connection: a connection.
+        stream: the stream's name.
+        filters: the subjects of the messages; none for all.
+        first: the first sequence.
+        last: the last one.
+        unknown: the answer if the user may not ask.
+
+    Raises:
+        ApiError: the server refuses, or does not answer.
+    """
+    try:
+        for one in filters or (">",):
+            found = await connection.api.next_message(stream, one, first)
+            if found and found[0] <= last:
+                return True
+    except NotPermittedError:
+        return unknown
+    return False
+
+
 async def stream_info(connection: Connection, stream: str, *, deleted: bool = False) -> Json:
     """`STREAM.INFO`, with the deleted sequences if wanted.
 
@@ -175,8 +213,26 @@ def _state(stream: str, info: Json) -> StreamState:
         size=int(state["bytes"]),
         deleted=deleted,
         limits=config.get("retention", "limits") == "limits",
+        removes=removes_messages(config),
         drops=_drops(config),
     )
+
+
+def removes_messages(config: Json) -> bool:
+    """Return whether a stream removes messages automatically: by a limit, a time to live, a rollup or a schedule.
+
+    Args:
+        config: the stream's, as its server reports it (2.9 to 2.15). With `discard: new` a full stream refuses messages
+            in place of removing them.
+    """
+    limits = ["max_age"]
+    refuses = config.get("discard") == "new"
+    if not refuses:
+        limits += ["max_msgs", "max_bytes"]
+    if not (refuses and config.get("discard_new_per_subject")):
+        limits.append("max_msgs_per_subject")
+    causes = ("allow_rollup_hdrs", "allow_msg_ttl", "allow_msg_schedules")
+    return any(int(config.get(name) or 0) > 0 for name in limits) or any(config.get(name) for name in causes)
 
 
 def _drops(config: Json) -> bool:
