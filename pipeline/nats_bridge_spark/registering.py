@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from nats_bridge_spark.data_source import JetStreamDataSource
 from nats_bridge_spark.source.shares import CORES
-from nats_bridge_spark.worker_python import use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,3 +33,14 @@ def register(spark: SparkSession) -> None:
         if java.sessionState().dataSourceManager().dataSourceExists(JetStreamDataSource.name()):
             return
     spark.dataSource.register(JetStreamDataSource)
+
+
+def use_this_python(context: Any) -> None:
+    """On this machine, have workers run the Python of this process, unless Spark's settings name one.
+
+    Spark would use the `python3` on PATH, which may lack pyarrow and this package. On a cluster, the nodes' own Python
+    is used.
+    """
+    is_named = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
+    if context.master.startswith("local") and not is_named:
+        context.pythonExec = sys.executable

@@ -1,4 +1,4 @@
-"""A transform applied to an Arrow array of subjects: by the engine's own function, once for each distinct subject.
+"""Applies a function to an Arrow array of subjects, once for each distinct subject.
 
 Histories repeat the same subjects, so few of an array's subjects are distinct.
 """
@@ -16,22 +16,21 @@ Array: TypeAlias = Any
 """A `pyarrow.Array`, which comes without annotations."""
 
 
-def batch_function(transform: Transform) -> Callable[[Array], Array]:
-    """Return the function that transforms an array.
+def by_subject(function: Callable[[bytes], object], subjects: Array, kind: pa.DataType) -> Array:
+    """Return the results of a function for each subject of an array; null for null.
 
-    It takes a string or binary array (or a large one) and returns a binary array of the same length: null for null, and
-    null if the source does not match.
+    Args:
+        function: called once for each distinct subject; None becomes null.
+        subjects: strings or binary, also large ones.
+        kind: the type of the results.
     """
-
-    def transformed(subjects: Array) -> Array:
-        return _applied(transform.apply, subjects.cast(pa.binary()))
-
-    def transformed_once(subjects: Array) -> Array:
-        distinct = subjects.cast(pa.binary()).dictionary_encode()
-        return _applied(transform.apply, distinct.dictionary).take(distinct.indices)
-
-    return transformed if transform.is_random else transformed_once
+    distinct = subjects.cast(pa.binary()).dictionary_encode()
+    return pa.array(map(function, distinct.dictionary.to_pylist()), kind).take(distinct.indices)
 
 
-def _applied(apply: Callable[[bytes], bytes | None], subjects: Array) -> Array:
-    return pa.array([None if each is None else apply(each) for each in subjects.to_pylist()], pa.binary())
+def transformed(transform: Transform, subjects: Array) -> Array:
+    """Return subjects through a transform, as binary; null for null, and null if the source does not match."""
+    if not transform.is_random:
+        return by_subject(transform.apply, subjects, pa.binary())
+    each = subjects.cast(pa.binary()).to_pylist()
+    return pa.array([None if subject is None else transform.apply(subject) for subject in each], pa.binary())

@@ -11,8 +11,8 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # made public by a star
 
 from nats_bridge_spark.errors import OptionError
-from nats_bridge_spark.subject_batch import Array, batch_function
-from nats_bridge_spark.worker_python import use_this_python
+from nats_bridge_spark.registering import use_this_python
+from nats_bridge_spark.subject_batch import Array, by_subject, transformed
 from nats_transforms.dialect import NEWEST, Dialect, dialect
 from nats_transforms.errors import TransformError, UnknownDialectError
 from nats_transforms.subject import bytes_of, text_of
@@ -76,33 +76,20 @@ def subject_function(transform: Transform) -> Any:
     if SparkContext._active_spark_context is not None:  # Spark Connect has none
         use_this_python(SparkContext._active_spark_context)
 
-    text = pa.string()
-    made = None
+    def destinations(array: Array) -> Array:
+        return transformed(transform, array).view(pa.string())  # bytes are not checked, which need not be UTF-8
 
-    def transformed(array: Array) -> Array:
-        nonlocal made
-        if made is None:  # once in each task, on the executor
-            made = batch_function(transform)
-        return made(array).view(text)  # bytes are not checked, which need not be UTF-8
-
-    function = _arrow_function(transformed, "string")
+    function = _arrow_function(destinations, "string")
     return function.asNondeterministic() if transform.is_random else function
 
 
-def answer_function(answer: Callable[[bytes], object], kind: str) -> Any:
-    """Return an answer about subjects as a Spark function of a binary column, called once for each distinct subject.
-
-    Args:
-        answer: returns bytes or a boolean; None for null.
-        kind: `binary` or `boolean`.
-    """
-    made = pa.bool_() if kind == "boolean" else pa.binary()
+def wanted_function(wanted: Callable[[bytes], bool]) -> Any:
+    """Return an answer about subjects as a Spark function of a binary column, called once for each distinct subject."""
 
     def answers(array: Array) -> Array:
-        each = array.dictionary_encode()
-        return pa.array([answer(subject) for subject in each.dictionary.to_pylist()], made).take(each.indices)
+        return by_subject(wanted, array, pa.bool_())
 
-    return _arrow_function(answers, kind)
+    return _arrow_function(answers, "boolean")
 
 
 def _arrow_function(function: Callable[[Array], Array], kind: str) -> Any:

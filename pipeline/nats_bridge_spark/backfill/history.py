@@ -22,7 +22,6 @@ from nats_bridge_spark.capture.place import Place
 from nats_bridge_spark.capture.reading import captured_rows
 from nats_bridge_spark.columns import ARROW
 from nats_bridge_spark.columns import COLUMNS as TYPES
-from nats_bridge_spark.connections import options_of
 from nats_bridge_spark.row_bundle import rows_together
 from nats_bridge_spark.source.planning import planned
 from nats_bridge_spark.source.range_reader import arriving
@@ -59,21 +58,17 @@ class LiveHistory:
         Raises:
             PipelineError: the stream was recreated, or no server answers for long.
         """
-        options = {
-            **options_of(self.connection),
-            "stream": self.stream,
-            "startSequence": str(sequence + 1),
-            "endSequence": str(self.last),
+        read = ReadOptions(
+            self.connection,
+            self.stream,
+            subjects=self.subjects,
+            start_sequence=sequence + 1,
+            end_sequence=self.last,
+            partitions=1,
             # Messages that the stream drops before they are read cannot be copied; a sidecar does not fail in that case
             # either.
-            "failOnDataLoss": "false",
-            "partitions": "1",
-        }
-        # The option separates filters by commas, so no filter may contain one. Otherwise the rule's own selection is
-        # used.
-        if self.subjects and not any("," in subject for subject in self.subjects):
-            options["subjects"] = ",".join(self.subjects)
-        read = ReadOptions.of(options)
+            fail_on_data_loss=False,
+        )
         for part in await planned(read):
             async with contextlib.aclosing(arriving(read, _SCHEMA, part)) as batches:
                 async for rows in batches:

@@ -31,6 +31,7 @@ from nats_bridge_spark.source.planning import planned
 from nats_bridge_spark.source.range_reader import arriving
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.stream_state import state_of
+from nats_bridge_spark.subject_batch import by_subject
 
 _KINDS: Final = {
     pa.int64(): "bigint",
@@ -93,9 +94,7 @@ def _wanted(place: SideLocation, batch: pa.RecordBatch) -> pa.RecordBatch:
     if place.last is not None:
         batch = batch.filter(pc.less_equal(batch.column("sequence"), place.last))
     if place.subjects:
-        subjects = batch.column("subject").dictionary_encode()
-        wanted = list(map(place.selects, subjects.dictionary.to_pylist()))
-        batch = batch.filter(pa.array(wanted, pa.bool_()).take(subjects.indices))
+        batch = batch.filter(by_subject(place.selects, batch.column("subject"), pa.bool_()))
     return batch
 
 

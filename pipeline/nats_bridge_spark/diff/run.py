@@ -22,6 +22,7 @@ from nats_bridge_spark.diff.rows import Batches, Rows
 from nats_bridge_spark.diff.sides import Side
 from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.progress import Progress
+from nats_bridge_spark.subject_batch import by_subject
 from nats_transforms.republish import Republish
 from nats_transforms.sourcing import Sourcing
 
@@ -110,8 +111,7 @@ def _newest(rows: Rows, rule: Sourcing | Republish | None = None) -> Rows:
 
 def _renamed(rule: Sourcing | Republish, batches: Batches) -> Batches:
     for batch in batches:
-        each = batch.column("subject").dictionary_encode()
-        made = pa.array(map(rule.destination, each.dictionary.to_pylist()), pa.binary()).take(each.indices)
+        made = by_subject(rule.destination, batch.column("subject"), pa.binary())
         yield pa.RecordBatch.from_arrays([made, batch.column("sequence")], schema=_SUBJECTS).filter(made.is_valid())
 
 

@@ -20,7 +20,7 @@ from nats_bridge_spark.diff.rows import Aggregate, BatchFunction, SortKey
 from nats_bridge_spark.diff.sides import COMPARED, TEXTS, live_options, require_columns
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Progress
-from nats_bridge_spark.subject_column import answer_function
+from nats_bridge_spark.subject_column import wanted_function
 
 # subjects that are not UTF-8 are compared as well
 _LIVE: Final = ddl(COMPARED).replace("subject string", "subject binary")
@@ -168,7 +168,7 @@ def _captured(spark: SparkSession, place: SideLocation) -> DataFrame:
     if place.last is not None:
         frame = frame.where(F.col("sequence") <= place.last)
     if place.subjects:
-        frame = frame.where(answer_function(place.selects, "boolean")(F.col("subject")))
+        frame = frame.where(wanted_function(place.selects)(F.col("subject")))
     return frame
 
 
