@@ -58,9 +58,7 @@ def spark_session(name: str, *, master: str | None = None, settings: Mapping[str
 
 
 @contextmanager
-def job_session(
-    name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None, quiet: bool = True
-) -> Iterator[SparkSession]:
+def job_session(name: str, *, settings: Mapping[str, str] | None = None, quiet: bool = True) -> Iterator[SparkSession]:
     """Provide the session of one command, as from `spark_session`. Nothing of it runs on afterwards.
 
     Unless `quiet`, a line on stderr reports that Spark starts, which takes some seconds without progress.
@@ -81,7 +79,7 @@ def job_session(
         click.echo(f"{name}: starting Spark", err=True)
     try:
         with log.open("wb") as stream, reporting(name, log) as listen:
-            spark = _session(name, master, dict(settings or {}), stream)
+            spark = _session(name, None, dict(settings or {}), stream)
             listen()  # Spark has replaced the signal handler
             yield spark
     finally:

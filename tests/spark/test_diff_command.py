@@ -117,7 +117,7 @@ def test_findings_are_not_written_over(sides: tuple[Path, Path], tmp_path: Path)
 
 
 def test_one_process_does_not_reach_what_only_spark_reaches(sides: tuple[Path, Path]) -> None:
-    ran = command("diff", sides[0], "capture:hdfs://host/right", "--engine", "local")
+    ran = command("diff", sides[0], "hdfs://host/right", "--engine", "local")
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == "--engine local: only Spark reaches hdfs://host/right; leave it out\n"
 

@@ -53,7 +53,6 @@ def read_capture(
     spark: SparkSession,
     path: str,
     *,
-    capture: Capture | None = None,
     first: int | None = None,
     last: int | None = None,
 ) -> DataFrame:
@@ -64,7 +63,6 @@ def read_capture(
     Args:
         spark: a session.
         path: the capture's directory, or its address.
-        capture: the contents of the capture, if already read (`capture_at`).
         first: the first sequence wanted; None for all from the beginning.
         last: the last sequence wanted; None for all to the end.
 
@@ -72,8 +70,8 @@ def read_capture(
         OptionError: the directory has no capture.
         PipelineError: it cannot be read.
     """
-    held = capture_at(spark, path) if capture is None else capture
     place = place_of(spark, path)
+    held = required_capture(place)
     schema = ddl(CAPTURED)
     # Folders by name, not the directory: chunks that are appended later stay out.
     folders = [place.uri(chunk.folder) for chunk in _chunks_in(held, first, last)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nats_bridge_spark.diff.comparing import By, Comparison
-from nats_bridge_spark.diff.details import identity
 from nats_bridge_spark.diff.provenance import provenance, same_source
 from nats_bridge_spark.diff.request import DiffRequest, SideLocation
 from nats_bridge_spark.diff.rows import Batches, Rows
@@ -156,26 +155,10 @@ def _names(sources: set[bytes]) -> str:
     return ", ".join(sorted(source.decode("utf-8", "backslashreplace") for source in sources)[:3])
 
 
-def nothing_in_common(left: Side, right: Side, comparison: Comparison, some: Sequence[tuple[bytes, int] | None]) -> str:
-    """Return an error's text, with a hint at the reason.
-
-    Args:
-        left: the left side.
-        right: the right one.
-        comparison: the comparison.
-        some: an identity of the left side and one of the right; None without any.
-    """
-
-    def shown(some: tuple[bytes, int] | None) -> str:
-        source, number = some or (b"", 0)
-        if not source and (number <= 0 or comparison.by in ("id", "subject", "provenance")):
-            return "none"
-        return identity(source, number)
-
-    hint = (
-        "; give --source NAME if the left stream has another name there" if comparison.by == "provenance:right" else ""
-    )
+def nothing_in_common(left: Side, right: Side, comparison: Comparison) -> str:
+    """Return an error's text, with a hint at the reason."""
+    hint = "; give --source NAME if the left stream has another name there"
     return (
-        f"{left.place.shown} and {right.place.shown} have no message in common by {comparison.by} "
-        f"(the left one has {shown(some[0])}, the right one {shown(some[1])}){hint}"
+        f"{left.place.shown} and {right.place.shown} have no message in common by {comparison.by}"
+        f"{hint if comparison.by == 'provenance:right' else ''}"
     )

@@ -17,6 +17,7 @@ from nats_bridge_spark.diff.matching import KEYS, read
 from nats_bridge_spark.diff.rows import Batches, Rows, SortKey
 
 _AT_ONCE: Final = 500  # findings in a batch
+_EXAMPLES: Final = 3  # findings of each kind that are shown
 _HEADERS: Final = 20  # the most frequent ones that are reported
 _SEQUENCE: Final = pa.schema([("sequence", pa.int64())])
 _MESSAGE: Final = ("entry", "subject", "block", "data")
@@ -87,12 +88,11 @@ def identity(source: bytes, number: int) -> str:
 Overview: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, list[Finding]]]
 
 
-def overview_of(findings: Rows, most: int) -> Overview:
+def overview_of(findings: Rows) -> Overview:
     """Count findings, and keep the first ones.
 
     Args:
         findings: with the columns `FINDINGS`.
-        most: the number of examples to keep of each kind.
 
     Returns:
         How many there are of each kind, in the order of `KINDS`; the headers that differ most often; and
@@ -109,26 +109,26 @@ def overview_of(findings: Rows, most: int) -> Overview:
         number[row["kind"]] += row["identity_count"]
         if row["kind"] == "header":
             headers[row["field"]] = row["identity_count"]
-    firsts = findings.mapped(partial(_firsts, most), FINDINGS).table()
-    examples = _first_ones(map(Finding._make, zip(*firsts.to_pydict().values(), strict=True)), most)
+    firsts = findings.mapped(_firsts, FINDINGS).table()
+    examples = _first_ones(map(Finding._make, zip(*firsts.to_pydict().values(), strict=True)))
     frequent = dict(sorted(headers.items(), key=lambda each: (-each[1], each[0]))[:_HEADERS])
     kinds = [kind for kind in KINDS if number[kind]]
     return {kind: number[kind] for kind in kinds}, frequent, {kind: examples[kind] for kind in kinds}
 
 
-def _firsts(most: int, batches: Batches) -> Batches:
+def _firsts(batches: Batches) -> Batches:
     every = (Finding._make(row) for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
-    yield from batches_of(each for some in _first_ones(every, most).values() for each in some)
+    yield from batches_of(each for some in _first_ones(every).values() for each in some)
 
 
-def _first_ones(every: Iterable[Finding], most: int) -> dict[str, list[Finding]]:
+def _first_ones(every: Iterable[Finding]) -> dict[str, list[Finding]]:
     kept: dict[str, list[Finding]] = defaultdict(list)
     for finding in every:
         some = kept[finding.kind]
         some.append(finding)
-        if len(some) > 100 * most:
-            some[:] = sorted(some, key=_place)[:most]
-    return {kind: sorted(some, key=_place)[:most] for kind, some in kept.items()}
+        if len(some) > 100 * _EXAMPLES:
+            some[:] = sorted(some, key=_place)[:_EXAMPLES]
+    return {kind: sorted(some, key=_place)[:_EXAMPLES] for kind, some in kept.items()}
 
 
 def _place(finding: Finding) -> tuple[int, str, int]:

@@ -13,7 +13,6 @@ from nats_transforms.sourcing import Sourcing
 from nats_transforms.subject import matches
 
 _STREAM: Final = "stream:"
-_CAPTURE: Final = "capture:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +45,12 @@ class SideLocation:
     @staticmethod
     def is_stream(text: str) -> bool:
         """Return whether a word of the command line is a stream: `stream:NAME`, or a name that is not a path."""
-        if text.startswith((_STREAM, _CAPTURE)):
-            return text.startswith(_STREAM)
-        return "/" not in text and "\\" not in text and not Path(text).exists()
+        return text.startswith(_STREAM) or ("/" not in text and "\\" not in text and not Path(text).exists())
 
     @staticmethod
     def bare(text: str) -> str:
         """Return the name or path in a word of the command line."""
-        return text.removeprefix(_STREAM).removeprefix(_CAPTURE)
+        return text.removeprefix(_STREAM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,6 @@ class DiffRequest:
         allowed: kinds of findings that are reported but do not count as differences.
         source: the left stream's name in the right one's records; empty for its own name.
         rule: the rule or transform that makes copies of the left side's messages.
-        examples: how many findings of each kind are kept for the summary.
     """
 
     by: By | Literal["auto"] = "auto"
@@ -74,4 +70,3 @@ class DiffRequest:
     allowed: frozenset[str] = frozenset()
     source: str = ""
     rule: Sourcing | Republish | None = None
-    examples: int = 3

@@ -14,7 +14,7 @@ import pyarrow as pa
 from nats_bridge_spark.diff.deciding import comparison_of, decision, nothing_in_common, require_two
 from nats_bridge_spark.diff.details import odd_findings, overview_of
 from nats_bridge_spark.diff.findings import FINDINGS
-from nats_bridge_spark.diff.matching import KEYS, counts, matched
+from nats_bridge_spark.diff.matching import counts, matched
 from nats_bridge_spark.diff.ordering import order_findings
 from nats_bridge_spark.diff.request import DiffRequest, SideLocation
 from nats_bridge_spark.diff.result import DiffResult
@@ -67,9 +67,7 @@ def compared(
     matches = matched(lefts, rights, comparison)
     counted = counts(matches, comparison)
     if not counted.common:
-        raise PipelineError(
-            nothing_in_common(here, there, comparison, [_some(matches, "lefts"), _some(matches, "rights")])
-        )
+        raise PipelineError(nothing_in_common(here, there, comparison))
     findings = here.rows.alike(FINDINGS.empty_table())
     if by not in ("sequence", "subject"):
         progress.enter("comparing the order", total=counted.common)
@@ -78,7 +76,7 @@ def compared(
     if counted.odd:
         findings = findings.united(odd_findings(lefts, rights, matches, comparison, several=counted.several > 0))
     findings = findings.kept()
-    kinds, headers, examples = overview_of(findings, wanted.examples)
+    kinds, headers, examples = overview_of(findings)
     progress.messages = messages
     return DiffResult(
         left=here,
@@ -119,9 +117,3 @@ def _last_sequences(batches: Batches) -> Batches:
     for batch in batches:
         columns = [batch.column("subject"), batch.column("sequence_max")]
         yield pa.RecordBatch.from_arrays(columns, schema=_SUBJECTS)
-
-
-def _some(matches: Rows, side: str) -> tuple[bytes, int] | None:
-    """Return the identity of some message of a side."""
-    found = matches.where(side).first(1).selected(*KEYS).table().to_pylist()
-    return (found[0]["source"], found[0]["number"]) if found else None
