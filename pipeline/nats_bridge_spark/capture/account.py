@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nats_bridge.client.jetstream_api import Json
+from nats_bridge.observability.printable import printable
 from nats_bridge.settings import Connection
 from nats_bridge_spark.capture.capturing import capture
 from nats_bridge_spark.capture.folder import capture_in
@@ -23,32 +25,39 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@dataclass(frozen=True, slots=True)
-class Configured:
-    """A stream of which only the configuration was captured, because its consumers decide which messages it keeps.
-
-    Attributes:
-        stream: its name.
-        messages: the number of messages in it, none of which was captured.
-    """
-
-    stream: str
-    messages: int
-
-
 @dataclass(slots=True)
 class Results:
     """The result of one run.
 
     Attributes:
+        directory: the one above all.
         captured: of each stream whose messages were captured.
-        configured: the streams of which only the configuration was captured.
+        configured: the streams of which only the configuration was captured, because their consumers decide which
+            messages they keep, each with the number of its messages.
         failed: the other streams, each with the reason.
     """
 
+    directory: str
     captured: list[CaptureResult] = field(default_factory=list)
-    configured: list[Configured] = field(default_factory=list)
+    configured: list[tuple[str, int]] = field(default_factory=list)
     failed: list[tuple[str, str]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as plain data for JSON."""
+        return {
+            "streams": [each.to_json() for each in self.captured],
+            "configured": [{"stream": name, "messages_not_captured": messages} for name, messages in self.configured],
+            "failed": [{"stream": name, "error": said} for name, said in self.failed],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield the result as lines of text, without the streams that failed."""
+        yield from (each.line() for each in self.captured)
+        for name, messages in self.configured:
+            yield (
+                f"{self.directory}/{printable(name)}: no message captured of {messages:,}, only the configuration: its"
+                " messages are for its consumers"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +100,7 @@ class AccountStreams:
             JobStoppedError: a signal came.
             UnreachableError: the server is away.
         """
-        results = Results(failed=[(name, "it did not answer") for name in self.silent])
+        results = Results(wanted.directory, failed=[(name, "it did not answer") for name in self.silent])
         for name, withheld in self.streams:
             one = replace(wanted, stream=name, directory=f"{wanted.directory.rstrip('/')}/{name}")
             try:
@@ -101,7 +110,7 @@ class AccountStreams:
                         results.captured.append(capture(spark, one, progress))
                 else:
                     _configuration(spark, one)
-                    results.configured.append(Configured(name, withheld))
+                    results.configured.append((name, withheld))
             except (JobStoppedError, UnreachableError):
                 raise
             except Exception as error:

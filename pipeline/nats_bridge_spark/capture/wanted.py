@@ -104,3 +104,14 @@ class CaptureResult:
             "removed": self.removed,
             "seconds": round(self.seconds, 3),
         }
+
+    def line(self) -> str:
+        """Return the result as a line of text."""
+        new = f"{self.messages:,} message{'' if self.messages == 1 else 's'}"
+        if self.first is not None:
+            new += f" ({self.first} to {self.last})"
+        files = f" in {self.files} file{'' if self.files == 1 else 's'}" if self.files else ""
+        if self.removed:
+            files += f", {self.removed:,} had been removed before"
+        gaps = f", {len(self.gaps)} gap{'' if len(self.gaps) == 1 else 's'}" if self.gaps else ""
+        return f"{self.directory}: {new} captured{files}; it holds {self.held:,}{gaps}, the next is {self.next}"

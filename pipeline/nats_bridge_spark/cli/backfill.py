@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
+from nats_bridge.cli.asking import show
 from nats_bridge.cli.options import config_option
 from nats_bridge_spark.cli.options import spark_option
 
@@ -53,9 +53,8 @@ def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **gi
 
     with job_of_one_process(f"backfill {request.rule}", settings) as places:
         summaries = backfill(loaded, request, places)
-    if as_json:
-        click.echo(json.dumps({"sources": [summary.as_dict() for summary in summaries]}, indent=2))
-        return
-    for summary in summaries:
-        for line in summary.lines():
-            click.echo(line)
+    show(
+        lambda: {"sources": [summary.as_dict() for summary in summaries]},
+        lambda: (line for summary in summaries for line in summary.lines()),
+        as_json=as_json,
+    )

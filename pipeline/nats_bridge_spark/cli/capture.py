@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from nats_bridge.cli.asking import ask, show
 from nats_bridge.cli.connection_options import connection_named, connection_options
 from nats_bridge.cli.options import only_permissions
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
@@ -15,7 +15,6 @@ from nats_bridge_spark.cli.options import engine_option, sequence_or_time, spark
 
 if TYPE_CHECKING:
     from nats_bridge.settings import Connection
-    from nats_bridge_spark.capture.wanted import CaptureResult
     from nats_bridge_spark.engine import Engine
     from nats_bridge_spark.source.read_options import ReadOptions
 
@@ -93,7 +92,6 @@ def capture_command(
         click.echo(capture_permissions(connection, None if everything else stream))
         return EXIT_GOOD
     require_libraries()
-    from nats_bridge.cli.asking import ask
     from nats_bridge_spark.capture.account import AccountStreams
     from nats_bridge_spark.capture.facts import facts_of
     from nats_bridge_spark.capture.place import absolute
@@ -132,30 +130,11 @@ def capture_command(
         if account is None:
             with watched(spark, job, drains=wanted.continuous) as progress:
                 result = capture(spark, wanted, progress)
-            click.echo(json.dumps(result.to_json()) if as_json else _reported(result))
+            show(result.to_json, lambda: [result.line()], as_json=as_json)
             return EXIT_GOOD
         results = account.captured(spark, wanted)
-    if as_json:
-        failed = [{"stream": name, "error": said} for name, said in results.failed]
-        click.echo(
-            json.dumps(
-                {
-                    "streams": [each.to_json() for each in results.captured],
-                    "configured": [
-                        {"stream": each.stream, "messages_not_captured": each.messages} for each in results.configured
-                    ],
-                    "failed": failed,
-                }
-            )
-        )
-    else:
-        for result in results.captured:
-            click.echo(_reported(result))
-        for each in results.configured:
-            click.echo(
-                f"{wanted.directory}/{printable(each.stream)}: no message captured of {each.messages:,}, only the"
-                " configuration: its messages are for its consumers"
-            )
+    show(results.to_json, results.lines, as_json=as_json)
+    if not as_json:
         for name, said in results.failed:
             click.echo(f"{printable(name)}: not captured: {printable(said)}", err=True)
     return EXIT_NO if results.failed else EXIT_GOOD
@@ -189,14 +168,3 @@ def _checked(connection: Connection, stream: str, subjects: str, begin: str | No
         for name, ours in _NAMES.items():
             text = text.replace(f"option {name}:", f"{ours}:")
         raise OptionError(text) from None
-
-
-def _reported(result: CaptureResult) -> str:
-    new = f"{result.messages:,} message{'' if result.messages == 1 else 's'}"
-    if result.first is not None:
-        new += f" ({result.first} to {result.last})"
-    files = f" in {result.files} file{'' if result.files == 1 else 's'}" if result.files else ""
-    if result.removed:
-        files += f", {result.removed:,} had been removed before"
-    gaps = f", {len(result.gaps)} gap{'' if len(result.gaps) == 1 else 's'}" if result.gaps else ""
-    return f"{result.directory}: {new} captured{files}; it holds {result.held:,}{gaps}, the next is {result.next}"

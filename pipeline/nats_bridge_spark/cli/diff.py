@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from nats_bridge.cli.asking import show
 from nats_bridge.cli.connection_options import connection_named
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.settings import Connection
@@ -17,7 +17,6 @@ from nats_bridge_spark.cli.options import engine_option, spark_option
 
 if TYPE_CHECKING:
     from nats_bridge_spark.diff.request import DiffRequest, SideLocation
-    from nats_bridge_spark.diff.result import DiffResult
     from nats_bridge_spark.diff.run import DiffEngine
 
 
@@ -82,6 +81,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     from nats_bridge_spark.diff.findings import KINDS
     from nats_bridge_spark.diff.local_sides import local_engine, size_of
     from nats_bridge_spark.diff.run import compared
+    from nats_bridge_spark.diff.summary import as_json, summary
     from nats_bridge_spark.engine import engine_session, runs_here
     from nats_bridge_spark.progress import watched
 
@@ -106,7 +106,8 @@ def diff_command(left: str, right: str, **given: Any) -> int:
             if given["out"]:
                 progress.enter("writing the findings")
                 result.findings.write(given["out"])
-    _print(result, given, time.monotonic() - progress.started)
+    seconds = round(time.monotonic() - progress.started, 3)
+    show(lambda: {**as_json(result), "seconds": seconds}, lambda: summary(result), as_json=given["as_json"])
     return EXIT_GOOD if result.is_equal else EXIT_NO
 
 
@@ -156,12 +157,3 @@ def _wanted(left: SideLocation, given: dict[str, Any]) -> DiffRequest:
         source=given["source"],
         rule=named_by(given, given["source"] or ("" if left.connection is None else left.name)),
     )
-
-
-def _print(result: DiffResult, given: dict[str, Any], seconds: float) -> None:
-    from nats_bridge_spark.diff.summary import as_json, summary
-
-    if given["as_json"]:
-        click.echo(json.dumps({**as_json(result), "seconds": round(seconds, 3)}, indent=2))
-    else:
-        click.echo("\n".join(summary(result)))

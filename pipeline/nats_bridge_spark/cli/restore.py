@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from nats_bridge.cli.asking import show
 from nats_bridge.cli.connection_options import connection_named, connection_options
 from nats_bridge.cli.options import only_permissions
 from nats_bridge.errors import EXIT_GOOD
@@ -85,12 +85,11 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
     )
     with job_of_one_process("restore", settings) as places:
         summaries = restore(request, places)
-    if as_json:
-        click.echo(json.dumps({"streams": [summary.as_dict() for summary in summaries]}, indent=2))
-        return EXIT_GOOD
-    for summary in summaries:
-        for line in summary.lines():
-            click.echo(line)
+    show(
+        lambda: {"streams": [summary.as_dict() for summary in summaries]},
+        lambda: (line for summary in summaries for line in summary.lines()),
+        as_json=as_json,
+    )
     return EXIT_GOOD
 
 
