@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,15 +11,10 @@ from nats_bridge.cli.connection_options import connection_named, connection_opti
 from nats_bridge.cli.options import only_permissions
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.observability.printable import printable
-from nats_bridge_spark.cli.options import engine_option, sequence_or_time, spark_option
+from nats_bridge_spark.cli.options import bound, engine_option, spark_option
 
 if TYPE_CHECKING:
-    from nats_bridge.settings import Connection
     from nats_bridge_spark.engine import Engine
-    from nats_bridge_spark.source.read_options import ReadOptions
-
-
-_NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--from", "endTime": "--to"}
 
 
 @click.command("capture")
@@ -97,17 +92,16 @@ def capture_command(
     from nats_bridge_spark.capture.place import absolute
     from nats_bridge_spark.capture.wanted import CHUNK, INTERVAL, CaptureRequest
     from nats_bridge_spark.engine import engine_session, runs_here
+    from nats_bridge_spark.source.read_options import filters_of, require_name
 
-    from_sequence, begin = sequence_or_time(given["begin"])
-    to_sequence, end = sequence_or_time(given["end"])
-    checked = _checked(connection, stream, given["subjects"], begin, end)
+    require_name("STREAM", stream)
     wanted = CaptureRequest(
         connection=connection,
         stream=stream,
         directory=absolute(directory),
-        subjects=checked.subjects,
-        begin=checked.start_time if from_sequence is None else from_sequence,
-        end=checked.end_time if to_sequence is None else to_sequence,
+        subjects=filters_of("--subjects", given["subjects"]),
+        begin=bound("--from", given["begin"]),
+        end=bound("--to", given["end"]),
         chunk=given["chunk"] or CHUNK,
         allow_gaps=given["allow_gaps"],
         continuous=given["continuous"] is not None,
@@ -152,19 +146,3 @@ def _all_of(first: str, second: str | None, given: dict[str, Any]) -> tuple[str,
         if given[name]:
             raise ConfigError(f"--{option}: applies to one stream; remove --all")
     return "all", first
-
-
-def _checked(connection: Connection, stream: str, subjects: str, begin: str | None, end: str | None) -> ReadOptions:
-    """Check the options as the data source does, with the names of the command line."""
-    from nats_bridge_spark.connections import options_of
-    from nats_bridge_spark.errors import OptionError
-    from nats_bridge_spark.source.read_options import ReadOptions
-
-    options = {"stream": stream, "subjects": subjects, "startTime": begin, "endTime": end}
-    try:
-        return ReadOptions.of({**options_of(connection), **{name: value for name, value in options.items() if value}})
-    except OptionError as error:
-        text = str(error)
-        for name, ours in _NAMES.items():
-            text = text.replace(f"option {name}:", f"{ours}:")
-        raise OptionError(text) from None

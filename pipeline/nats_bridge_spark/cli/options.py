@@ -35,11 +35,17 @@ def engine_option(command: _Command) -> _Command:
     )(command)
 
 
-def sequence_or_time(given: str | None) -> tuple[int | None, str | None]:
-    """Return a bound as a sequence or as an unchecked time; the other one, or both, are None."""
-    if given is not None and given.isdecimal():
-        return int(given), None
-    return None, given
+def bound(option: str, given: str | None) -> int | str | None:
+    """Return a bound as a sequence, or as a time in RFC 3339; None without one.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    if given is None or given.isdecimal():
+        return None if given is None else int(given)
+    from nats_bridge_spark.source.read_options import time_of
+
+    return time_of(option, given)
 
 
 def _settings(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

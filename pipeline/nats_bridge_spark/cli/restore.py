@@ -10,7 +10,7 @@ from nats_bridge.cli.asking import show
 from nats_bridge.cli.connection_options import connection_named, connection_options
 from nats_bridge.cli.options import only_permissions
 from nats_bridge.errors import EXIT_GOOD
-from nats_bridge_spark.cli.options import sequence_or_time, spark_option
+from nats_bridge_spark.cli.options import bound, spark_option
 
 if TYPE_CHECKING:
     from nats_bridge_spark.restore.request import Selection
@@ -69,15 +69,13 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
     from nats_bridge_spark.capture.places import job_of_one_process
     from nats_bridge_spark.restore.job import restore
     from nats_bridge_spark.restore.request import RestoreRequest
-    from nats_bridge_spark.source.read_options import time_of
 
-    sequence, moment = sequence_or_time(given["to"])
     request = RestoreRequest(
         connection=connection,
         directory=absolute(directory),
         streams=given["streams"],
         name=given["name"],
-        end=time_of("--to", moment) if moment else sequence,
+        end=bound("--to", given["to"]),
         selection=selection,
         without=given["without"],
         consumers=given["consumers"],

@@ -10,6 +10,7 @@ from nats_bridge.settings import Connection
 from nats_bridge_spark.connections import connection_of
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.options import WRITE, flag, given
+from nats_bridge_spark.source.read_options import require_name
 
 _PATIENCE: Final = 60.0
 
@@ -53,8 +54,7 @@ class WriteOptions:
         stream = found.get("stream", "").strip()
         if not stream:
             raise OptionError('option stream: missing; set .option("stream", "ORDERS")')
-        if any(character in stream for character in " \t\r\n.*>/\\"):
-            raise OptionError(f"option stream: '{stream}' cannot be the name of a stream")
+        require_name("option stream", stream)
         return cls(
             connection=connection_of(found),
             stream=stream,

@@ -89,11 +89,7 @@ class ReadOptions:
         stream, streams = found.get("stream", ""), _streams(found)
         if not stream and not streams:
             raise OptionError('option stream: missing; set .option("stream", "ORDERS"), or streams for several')
-        if _NO_NAME.search(stream):
-            raise OptionError(
-                f"option stream: '{stream}' cannot be a stream's name: no white space, none of .*>/\\; streams takes"
-                " patterns"
-            )
+        require_name("option stream", stream)
         least, most = number(found, "minRowsPerTrigger"), number(found, "maxRowsPerTrigger")
         if least and most and least > most:
             raise OptionError(f"option minRowsPerTrigger: {least} is more than maxRowsPerTrigger, {most}")
@@ -103,7 +99,7 @@ class ReadOptions:
             connection=connection_of(found),
             stream=stream,
             streams=streams,
-            subjects=_filters(found.get("subjects", "")),
+            subjects=filters_of("option subjects", found.get("subjects", "")),
             start_sequence=number(found, "startSequence"),
             end_sequence=number(found, "endSequence", least=0),
             start_time=_time(found, "startTime"),
@@ -131,11 +127,34 @@ def _streams(found: Mapping[str, str]) -> tuple[str, ...]:
     return names
 
 
-def _filters(text: str) -> tuple[str, ...]:
+def require_name(place: str, stream: str) -> None:
+    """Refuse a text that cannot be the name of a stream.
+
+    Args:
+        place: the name of the option, for errors.
+        stream: the value of the option.
+
+    Raises:
+        OptionError: it cannot be a name.
+    """
+    if _NO_NAME.search(stream):
+        raise OptionError(f"{place}: '{stream}' cannot be a stream's name: no white space, none of .*>/\\")
+
+
+def filters_of(place: str, text: str) -> tuple[str, ...]:
+    """Return the filters in a text, which are separated by commas; none for everything.
+
+    Args:
+        place: the name of the option, for errors.
+        text: the value of the option.
+
+    Raises:
+        OptionError: one is not a filter.
+    """
     filters = tuple(part.strip() for part in text.split(",")) if text.strip() else ()
     for one in filters:
         if not is_valid_filter(one.encode()):
-            raise OptionError(f"option subjects: '{one}' is not a subject that a consumer can be made for")
+            raise OptionError(f"{place}: '{one}' is not a subject that a consumer can be made for")
     # A filter for everything is no filter. Servers refuse a filter that lies within another.
     wide = [one for one in filters if not any(_within(one, other) for other in filters if other != one)]
     return () if ">" in filters else tuple(dict.fromkeys(wide))
