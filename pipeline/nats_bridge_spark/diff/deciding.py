@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from nats_bridge_spark.diff.comparing import By, Comparison
 from nats_bridge_spark.diff.provenance import provenance, same_source
-from nats_bridge_spark.diff.request import DiffRequest, SideLocation
+from nats_bridge_spark.diff.request import DiffRequest
 from nats_bridge_spark.diff.rows import Batches, Rows
 from nats_bridge_spark.diff.sides import Side
 from nats_bridge_spark.errors import OptionError
@@ -21,16 +21,6 @@ from nats_transforms.sourcing import Sourcing
 
 _SAMPLE: Final = 200  # messages
 _MOST: Final = 0.9  # of the sample
-
-
-def require_two(left: SideLocation, right: SideLocation) -> None:
-    """Check that there are two sides.
-
-    Raises:
-        OptionError: both are the same.
-    """
-    if left == right:
-        raise OptionError(f"both sides are the same: {left.shown}; say two streams or captures, or two ranges of one")
 
 
 def decision(left: Side, right: Side, wanted: DiffRequest) -> tuple[By, str]:
@@ -153,12 +143,3 @@ def _column(rows: Rows, name: str) -> list[bytes]:
 
 def _names(sources: set[bytes]) -> str:
     return ", ".join(sorted(source.decode("utf-8", "backslashreplace") for source in sources)[:3])
-
-
-def nothing_in_common(left: Side, right: Side, comparison: Comparison) -> str:
-    """Return an error's text, with a hint at the reason."""
-    hint = "; give --source NAME if the left stream has another name there"
-    return (
-        f"{left.place.shown} and {right.place.shown} have no message in common by {comparison.by}"
-        f"{hint if comparison.by == 'provenance:right' else ''}"
-    )

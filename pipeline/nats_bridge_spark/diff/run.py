@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from nats_bridge_spark.diff.deciding import comparison_of, decision, nothing_in_common, require_two
+from nats_bridge_spark.diff.deciding import comparison_of, decision
 from nats_bridge_spark.diff.details import odd_findings, overview_of
 from nats_bridge_spark.diff.findings import FINDINGS
 from nats_bridge_spark.diff.matching import counts, matched
@@ -20,7 +20,7 @@ from nats_bridge_spark.diff.request import DiffRequest, SideLocation
 from nats_bridge_spark.diff.result import DiffResult
 from nats_bridge_spark.diff.rows import Batches, Rows
 from nats_bridge_spark.diff.sides import Side
-from nats_bridge_spark.errors import PipelineError
+from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.subject_batch import by_subject
 from nats_transforms.republish import Republish
@@ -51,7 +51,8 @@ def compared(
         PipelineError: a side cannot be read or is empty, or the sides have no message in common.
     """
     progress = progress or Progress("diff")
-    require_two(left, right)
+    if left == right:
+        raise OptionError(f"both sides are the same: {left.shown}; say two streams or captures, or two ranges of one")
     # The right first: then the left has all that a copier has brought until then.
     progress.enter("reading the right side")
     there = Side.of(right, engine.rows(right, progress))
@@ -67,7 +68,8 @@ def compared(
     matches = matched(lefts, rights, comparison)
     counted = counts(matches, comparison)
     if not counted.common:
-        raise PipelineError(nothing_in_common(here, there, comparison))
+        hint = "; give --source NAME if the left stream has another name there" if by == "provenance:right" else ""
+        raise PipelineError(f"{left.shown} and {right.shown} have no message in common by {by}{hint}")
     findings = here.rows.alike(FINDINGS.empty_table())
     if by not in ("sequence", "subject"):
         progress.enter("comparing the order", total=counted.common)
