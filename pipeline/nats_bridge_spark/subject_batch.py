@@ -28,7 +28,7 @@ def by_subject(function: Callable[[bytes], object], subjects: Array, kind: pa.Da
     return pa.array(map(function, distinct.dictionary.to_pylist()), kind).take(distinct.indices)
 
 
-def transformed(transform: Transform, subjects: Array) -> Array:
+def destinations(transform: Transform, subjects: Array) -> Array:
     """Return subjects through a transform, as binary; null for null, and null if the source does not match."""
     if not transform.is_random:
         return by_subject(transform.apply, subjects, pa.binary())

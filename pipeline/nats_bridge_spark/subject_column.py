@@ -12,7 +12,7 @@ from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # mad
 
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.registering import use_this_python
-from nats_bridge_spark.subject_batch import Array, by_subject, transformed
+from nats_bridge_spark.subject_batch import Array, by_subject, destinations
 from nats_transforms.dialect import NEWEST, Dialect, dialect
 from nats_transforms.errors import TransformError, UnknownDialectError
 from nats_transforms.subject import bytes_of, text_of
@@ -76,10 +76,10 @@ def subject_function(transform: Transform) -> Any:
     if SparkContext._active_spark_context is not None:  # Spark Connect has none
         use_this_python(SparkContext._active_spark_context)
 
-    def destinations(array: Array) -> Array:
-        return transformed(transform, array).view(pa.string())  # bytes are not checked, which need not be UTF-8
+    def transformed(array: Array) -> Array:
+        return destinations(transform, array).view(pa.string())  # bytes are not checked, which need not be UTF-8
 
-    function = _arrow_function(destinations, "string")
+    function = _arrow_function(transformed, "string")
     return function.asNondeterministic() if transform.is_random else function
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge_spark.subject_batch import transformed
+from nats_bridge_spark.subject_batch import destinations
 from nats_transforms import TransformError, compile_transform, dialect
 
 VECTORS = Path(__file__).parents[1] / "data" / "transform_vectors.jsonl"
@@ -28,15 +28,15 @@ def test_arrays_give_what_the_engine_gives(subjects: list[bytes | None], texts: 
     transform = compile_transform(*texts)
     expected = [None if subject is None else transform.apply(subject) for subject in subjects]
     array = pa.array(subjects, pa.binary())
-    assert transformed(transform, array).to_pylist() == expected
+    assert destinations(transform, array).to_pylist() == expected
     # Arrays that Spark hands over may be views into longer ones.
-    assert transformed(transform, array.slice(cut)).to_pylist() == expected[cut:]
-    assert transformed(transform, array.cast(pa.large_binary())).to_pylist() == expected
+    assert destinations(transform, array.slice(cut)).to_pylist() == expected[cut:]
+    assert destinations(transform, array.cast(pa.large_binary())).to_pylist() == expected
 
 
 def test_random_numbers_are_drawn_for_each_subject() -> None:
     transform = compile_transform(b"a", b"{{random(1000000)}}", dialect("2.15.1"))
-    assert len(set(transformed(transform, pa.array([b"a"] * 1000)).to_pylist())) > 900
+    assert len(set(destinations(transform, pa.array([b"a"] * 1000)).to_pylist())) > 900
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -54,7 +54,7 @@ def test_what_servers_answered_is_answered_by_arrays(version: str) -> None:
         if transform.is_random or transform.defects or result not in answers:
             continue  # the server did something else than to transform; tests/unit/transforms/test_vectors.py says what
         array = pa.array([_raw(row["subject"]), None, b"a..b"], pa.binary())
-        assert transformed(transform, array).to_pylist()[:2] == [result, None], row
+        assert destinations(transform, array).to_pylist()[:2] == [result, None], row
         compared += 1
     assert compared > 100
 
