@@ -1,5 +1,5 @@
 """The catalogue: cases as data, by clause.
 
-`case` defines a case, `reading` reads cases from the YAML files in this folder's subfolders, and `document` is their
-schema.
+`case` defines a case and the form of a case file, and `reading` reads cases from the YAML files in this folder's
+subfolders.
 """

@@ -4,53 +4,44 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from nats_conformance.catalogue.case import (
     Case,
+    CaseFile,
     Create,
-    Delete,
     Difference,
-    Drop,
     Expectation,
-    ExpectedRefusal,
-    Json,
-    Message,
     MessagePattern,
     Publish,
-    Purge,
-    Settle,
     Step,
     TransformCase,
     Update,
 )
-from nats_conformance.catalogue.document import (
-    CaseFile,
-    CaseText,
-    DifferenceText,
-    ExpectText,
-    Hex,
-    MessageText,
-    StepText,
-    Versions,
-    fields_at,
-)
 from nats_conformance.catalogue.expansion import expanded_expectation, expanded_steps, expanded_streams
 from nats_conformance.catalogue.placed_yaml import PlacedYaml, PlacedYamlError, YamlPath, read_yaml
 from nats_conformance.errors import CatalogueError
-from nats_transforms.dialect import Feature, dialect
-from nats_transforms.errors import UnknownDialectError
-from nats_transforms.tested_versions import Version
 
 CATALOGUE = Path(__file__).parent
 """The folder of the catalogue that is part of the suite."""
+
+_FILE = TypeAdapter(CaseFile)
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of a case file."""
+    made = _FILE.json_schema()
+    for form in made["$defs"].values():
+        form["description"] = form.get("description", "").partition("\n")[0]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "nats-conformance cases", **made}
 
 
 @cache
@@ -104,27 +95,23 @@ def read_text(text: str, file: Path) -> tuple[Case, ...]:
         place = f"{file}:{error.line}" if error.line else f"{file}"
         raise CatalogueError(f"{place}: {error}") from None
     try:
-        parsed = CaseFile.model_validate(document.value)
+        parsed = _FILE.validate_python(document.value)
     except ValidationError as error:
         raise CatalogueError("\n".join(_problems(error, document, file))) from None
     cases = []
-    for at, each in enumerate(parsed.cases):
+    for at, case in enumerate(parsed.cases):
         line = document.value_line(("cases", at))
         try:
-            cases.append(_case(each, parsed.clause, file, line))
+            whole = _in_full(case)
         except _WrongError as error:
             field = document.key_line(("cases", at, *error.path))
-            place = ": ".join(filter(None, (each.id, ".".join(map(str, error.path)))))
+            place = ": ".join(filter(None, (case.id, ".".join(map(str, error.path)))))
             raise CatalogueError(f"{file}:{field or line}: {place}: {error}") from None
+        cases.append(replace(whole, clause=case.clause or parsed.clause, file=file, line=line))
     return tuple(cases)
 
 
-class _WrongError(Exception):
-    """A case that fits the schema and is still wrong."""
-
-    def __init__(self, reason: str, *path: str | int) -> None:
-        super().__init__(reason)
-        self.path = path
+# --- what is wrong with a file
 
 
 _RIGHT = {
@@ -144,7 +131,7 @@ def _problems(error: ValidationError, document: PlacedYaml, file: Path) -> Itera
     for path, each in found.items():
         if any(other[: len(path)] == path for other in found if len(other) > len(path)):
             continue  # of several forms, the intended one is the one that was parsed furthest
-        line = document.key_line(path) if each["type"] == "extra_forbidden" else document.value_line(path)
+        line = document.key_line(path) if each["type"] == "unexpected_keyword_argument" else document.value_line(path)
         place = f"{file}:{line}" if line else f"{file}"
         value = each["input"]
         shown = f" (it is {value!r})" if isinstance(value, str | int | float | bool) else ""
@@ -163,71 +150,138 @@ def _path(error: ErrorDetails, document: PlacedYaml) -> YamlPath:
 def _reason(error: ErrorDetails, path: YamlPath) -> str:
     field = next((part for part in reversed(path) if isinstance(part, str)), "")
     match error["type"]:
-        case "extra_forbidden":
-            known = fields_at(path[:-1])
+        case "unexpected_keyword_argument":
+            known = _keys_at(path[:-1])
             close = get_close_matches(str(path[-1]), known, n=1)
             return (
                 f"unknown key; did you mean '{close[0]}'?" if close else f"unknown key; there are: {', '.join(known)}"
             )
         case "missing":
             return "this key is missing"
-        case "model_type" | "model_attributes_type" | "dict_type":
-            return f"expected a mapping; its keys are: {', '.join(fields_at(path)) or 'free'}"
+        case "dataclass_type" | "dict_type":
+            return f"expected a mapping; its keys are: {', '.join(_keys_at(path)) or 'free'}"
+        case "tuple_type":
+            return "expected a list"
+        case "too_short":
+            return "a list without an entry"
         case "string_pattern_mismatch" | "string_type" if field in _RIGHT:
             return _RIGHT[field]
         case _:
             return error["msg"].removeprefix("Value error, ")
 
 
-def _case(text: CaseText, clause: str, file: Path, line: int) -> Case:
-    transform = _transform(text)
-    streams: tuple[Mapping[str, Json], ...] = tuple(text.streams)
-    steps = _steps(text)
+def _keys_at(path: YamlPath) -> tuple[str, ...]:
+    """Return the valid keys of a mapping at this place of a case file; empty if it may have any."""
+    whole = schema()
+    forms: list[dict[str, Any]] = [whole]
+    for part in path:
+        forms = [
+            form["items"] if isinstance(part, int) else form["properties"][part]
+            for form in _resolved(forms, whole)
+            if (isinstance(part, int) and "items" in form) or part in form.get("properties", {})
+        ]
+    return next((tuple(form["properties"]) for form in _resolved(forms, whole) if "properties" in form), ())
+
+
+def _resolved(forms: Iterable[dict[str, Any]], whole: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return forms of a JSON schema with references and alternatives replaced by what they mean."""
+    found: list[dict[str, Any]] = []
+    for form in forms:
+        if "$ref" in form:
+            found += _resolved([whole["$defs"][form["$ref"].rpartition("/")[2]]], whole)
+        elif "anyOf" in form:
+            found += _resolved(form["anyOf"], whole)
+        else:
+            found.append(form)
+    return found
+
+
+# --- short forms
+
+
+class _WrongError(Exception):
+    """A case that fits the schema and is still wrong."""
+
+    def __init__(self, reason: str, *path: str | int) -> None:
+        super().__init__(reason)
+        self.path = path
+
+
+def _in_full(case: Case) -> Case:
+    """Return a case as it is played, with its short forms replaced by what they stand for."""
+    transform = _with_subjects(case)
+    streams, steps = case.streams, _all_steps(case)
     if transform is not None:
-        if text.streams or steps:
+        if streams or steps:
             raise _WrongError("transform is the short form of a case: no streams and no steps with it", "transform")
         streams, steps = expanded_streams(transform), expanded_steps(transform)
-    if (text.scenario is None) == (not steps):
-        at = () if text.scenario is None else ("scenario",)
+    if (case.scenario is None) == (not steps):
+        at = () if case.scenario is None else ("scenario",)
         raise _WrongError("a case has steps, create, update, publish or a transform; or it names a scenario", *at)
     if any(isinstance(step, Publish) for step in steps):
         streams = tuple({"storage": "memory", **stream} for stream in streams)
         steps = tuple(_in_memory(step) for step in steps)
-    expectation = _expectation(text.expect, transform, "expect")
-    return Case(
-        id=text.id,
-        title=text.title,
-        level=text.level,
-        clause=text.clause or clause,
-        quote=text.quote,
-        expectation=expectation,
+    expectation = _with_messages(case.expectation, transform, "expect")
+    return replace(
+        case,
+        create=None,
+        update=None,
+        publish=(),
         streams=streams,
         steps=steps,
-        listen=tuple(subject.encode() for subject in text.listen),
         transform=transform,
-        scenario=text.scenario,
-        range=_range(text.since, text.until),
-        needs=frozenset(text.needs),
-        harms=_range(text.harms.since, text.harms.until, "harms") if text.harms else None,
+        expectation=expectation,
         differences=tuple(
-            _difference(each, expectation, transform, "differences", at) for at, each in enumerate(text.differences)
+            _with_expectation(each, expectation, transform, "differences", at)
+            for at, each in enumerate(case.differences)
         ),
-        kd=tuple(text.kd),
-        file=file,
-        line=line,
     )
 
 
-def _difference(
-    text: DifferenceText, expectation: Expectation, transform: TransformCase | None, *path: str | int
+def _all_steps(case: Case) -> tuple[Step, ...]:
+    first: list[Step] = [] if case.create is None else [Create(case.create)]
+    if case.update is not None:
+        first.append(Update(case.update))
+    return (*first, *case.steps, *map(Publish, case.publish))
+
+
+def _in_memory(step: Step) -> Step:
+    if isinstance(step, Create | Update):  # an update cannot change the storage
+        return type(step)({"storage": "memory", **step.config})
+    return step
+
+
+def _with_subjects(case: Case) -> TransformCase | None:
+    if case.transform is None or case.transform.subjects:
+        return case.transform
+    if case.expectation.results is None:
+        raise _WrongError("the expectation has no results: name the subjects in transform.subjects", "transform")
+    return replace(case.transform, subjects=tuple(case.expectation.results))
+
+
+def _with_messages(expectation: Expectation, transform: TransformCase | None, *path: str | int) -> Expectation:
+    """Return the expectation with messages in the place of a transform's results."""
+    if expectation.results is None:
+        return expectation
+    if transform is None:
+        raise _WrongError("results are those of a transform; this case has none", *path)
+    try:
+        return expanded_expectation(transform, expectation.results)
+    except KeyError as error:
+        raise _WrongError(f"no result is given for the subject {error}", *path, "results") from None
+
+
+def _with_expectation(
+    difference: Difference, expectation: Expectation, transform: TransformCase | None, *path: str | int
 ) -> Difference:
-    if text.expect is not None:
-        shown = _expectation(text.expect, transform, *path, "expect")
+    """Return the difference with an expectation in the place of `without`. `expectation` is the case's own."""
+    if not difference.without:
+        shown = _with_messages(difference.expectation, transform, *path, "expect")
     else:
-        shown = _without(expectation, (text.without or "").encode())
+        shown = _without(expectation, difference.without.encode())
         if shown == expectation:
-            raise _WrongError(f"no expected message has a header {text.without}", *path, "without")
-    return Difference(_range(text.since, text.until, *path), text.reason, shown)
+            raise _WrongError(f"no expected message has a header {difference.without}", *path, "without")
+    return replace(difference, expectation=shown, without="")
 
 
 def _without(expectation: Expectation, header: bytes) -> Expectation:
@@ -247,129 +301,3 @@ def _without(expectation: Expectation, header: bytes) -> Expectation:
         if expectation.stored is None
         else {stream: cut(messages) for stream, messages in expectation.stored.items()},
     )
-
-
-def _in_memory(step: Step) -> Step:
-    if isinstance(step, Create | Update):  # an update cannot change the storage
-        return type(step)({"storage": "memory", **step.config})
-    return step
-
-
-def _transform(text: CaseText) -> TransformCase | None:
-    given = text.transform
-    if given is None:
-        return None
-    if given.subjects is not None:
-        subjects = tuple(map(_bytes_of, given.subjects))
-    elif text.expect.results is not None:
-        subjects = tuple(map(_bytes_of, text.expect.results))
-    else:
-        raise _WrongError("the expectation has no results: name the subjects in transform.subjects", "transform")
-    return TransformCase(_bytes_of(given.src), _bytes_of(given.dest), given.place, subjects)
-
-
-def _steps(text: CaseText) -> tuple[Step, ...]:
-    steps: list[Step] = []
-    if text.create is not None:
-        steps.append(Create(text.create))
-    if text.update is not None:
-        steps.append(Update(text.update))
-    for each in text.steps:
-        steps += _step(each)
-    steps += [Publish(_message(each)) for each in text.publish or ()]
-    return tuple(steps)
-
-
-def _step(text: StepText) -> list[Step]:
-    if text.create is not None:
-        return [Create(text.create)]
-    if text.update is not None:
-        return [Update(text.update)]
-    if text.publish is not None:
-        messages = text.publish if isinstance(text.publish, list) else [text.publish]
-        return [Publish(_message(each)) for each in messages]
-    if text.delete is not None:
-        return [Delete(text.delete.stream, text.delete.sequence)]
-    if text.purge is not None:
-        return [Purge(text.purge.stream, text.purge.model_dump(exclude={"stream"}, exclude_none=True))]
-    if text.settle is not None:
-        return [Settle(text.settle.stream, text.settle.messages)]
-    if text.drop is not None:
-        return [Drop(text.drop)]
-    raise _WrongError("a step with nothing in it", "steps")
-
-
-def _expectation(text: ExpectText, transform: TransformCase | None, *path: str | int) -> Expectation:
-    if text.results is not None:
-        if transform is None:
-            raise _WrongError("results are those of a transform; this case has none", *path)
-        results = {_bytes_of(key): None if value is None else _bytes_of(value) for key, value in text.results.items()}
-        try:
-            return expanded_expectation(transform, results)
-        except KeyError as error:
-            raise _WrongError(f"no result is given for the subject {error}", *path, "results") from None
-    return Expectation(
-        refusal=None
-        if text.refused is None
-        else ExpectedRefusal(text.refused.code, text.refused.err_code, text.refused.description),
-        config=text.config,
-        received=_expected(text.received),
-        stored=None
-        if text.stored is None
-        else {stream: _expected(messages) or () for stream, messages in text.stored.items()},
-        any_order=frozenset(text.any_order),
-        acks=None if text.acks is None else tuple(text.acks),
-        facts=text.facts,
-    )
-
-
-def _expected(texts: list[MessageText] | None) -> tuple[MessagePattern, ...] | None:
-    if texts is None:
-        return None
-    return tuple(
-        MessagePattern(
-            _bytes_of(each.subject),
-            None if each.headers is None and each.block is None else _block(each),
-            None if each.payload is None else _bytes_of(each.payload),
-            each.sequence,
-        )
-        for each in texts
-    )
-
-
-def _message(text: MessageText) -> Message:
-    if text.sequence is not None:
-        raise _WrongError("the sequence of a published message is the server's to give", "publish")
-    return Message(_bytes_of(text.subject), _block(text), _bytes_of(text.payload or ""))
-
-
-def _block(text: MessageText) -> bytes:
-    if text.block is not None:
-        return _bytes_of(text.block)
-    if not text.headers:
-        return b""
-    return b"".join([b"NATS/1.0\r\n", *(_bytes_of(line) + b"\r\n" for line in text.headers), b"\r\n"])
-
-
-def _bytes_of(text: str | Hex) -> bytes:
-    if isinstance(text, str):
-        return text.encode()
-    return bytes.fromhex(text.hex)
-
-
-def _range(since: Versions | None, until: Versions | None, *path: str | int) -> Feature:
-    return Feature(since=_firsts(since, *path, "since") or ((2, 9, 0),), until=_firsts(until, *path, "until"))
-
-
-def _firsts(texts: Versions | None, *path: str | int) -> tuple[Version, ...]:
-    listed = [] if texts is None else [texts] if isinstance(texts, str) else texts
-    return tuple(_version(text, *path) for text in listed)
-
-
-def _version(text: str, *path: str | int) -> Version:
-    try:
-        dialect(text)
-    except UnknownDialectError as error:
-        raise _WrongError(str(error), *path) from None
-    fields = tuple(int(part) for part in text.split("."))
-    return (fields[0], fields[1], fields[2] if len(fields) == 3 else 0)

@@ -14,8 +14,7 @@ from typing import Any
 import click
 
 from nats_conformance.catalogue.case import Level
-from nats_conformance.catalogue.document import schema
-from nats_conformance.catalogue.reading import read_catalogue
+from nats_conformance.catalogue.reading import read_catalogue, schema
 from nats_conformance.catalogue.selection import select
 from nats_conformance.command.progress import RunProgress
 from nats_conformance.errors import ConformanceError, SubjectError

@@ -31,7 +31,6 @@ from nats_conformance.identity import Identity
 from nats_conformance.observation import Decision, Observation, Stored
 from nats_conformance.outcome import Outcome
 from nats_conformance.reports.site import add_run
-from nats_transforms.dialect import Feature
 from nats_transforms.tested_versions import Version
 
 VERSIONS = ("2.9.10", "2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.1")
@@ -43,8 +42,7 @@ START: Mapping[str, Any] = {
     "catalogue": "5f0c2ad3e1b94477aa",
 }
 
-_SINCE_2_10 = Feature(since=((2, 10, 0),))
-_UNTIL_2_10 = Feature(since=((2, 9, 0),), until=((2, 10, 0),))
+_SINCE_2_10 = ((2, 10, 0),)
 
 
 def lines(*texts: str) -> bytes:
@@ -69,9 +67,9 @@ ORDER = Case(
     steps=tuple(Publish(Message(b"in.a", lines("X-Trace:\tabc "), b"order %d" % number)) for number in (1, 2)),
     differences=(
         Difference(
-            _UNTIL_2_10,
-            "Nats-Time-Stamp came with 2.10",
-            Expectation(received=(_republished(1, 0, has_time=False), _republished(2, 1, has_time=False))),
+            until=_SINCE_2_10,
+            reason="Nats-Time-Stamp came with 2.10",
+            expectation=Expectation(received=(_republished(1, 0, has_time=False), _republished(2, 1, has_time=False))),
         ),
     ),
 )
@@ -98,9 +96,11 @@ EDIT = Case(
     ),
     differences=(
         Difference(
-            _UNTIL_2_10,
-            "RePublish can be edited since 2.10",
-            Expectation(refusal=ExpectedRefusal(500, 10052, "stream configuration update can not change RePublish")),
+            until=_SINCE_2_10,
+            reason="RePublish can be edited since 2.10",
+            expectation=Expectation(
+                refusal=ExpectedRefusal(500, 10052, "stream configuration update can not change RePublish")
+            ),
         ),
     ),
 )
@@ -140,7 +140,7 @@ BYTES = Case(
         Publish(Message(b"elsewhere")),
         Settle("S", 2),
     ),
-    range=_SINCE_2_10,
+    since=_SINCE_2_10,
 )
 
 DELETED = Case(
@@ -155,9 +155,9 @@ DELETED = Case(
     kd=("kd/order/two-rules",),
     differences=(
         Difference(
-            Feature(since=((2, 9, 0),), until=((2, 12, 5), (2, 14, 0))),
-            "until 2.12.5 the store forgets older messages of the subject",
-            Expectation(received=(MessagePattern(b"out.a", lines("Nats-Last-Sequence: 0")),)),
+            until=((2, 12, 5), (2, 14, 0)),
+            reason="until 2.12.5 the store forgets older messages of the subject",
+            expectation=Expectation(received=(MessagePattern(b"out.a", lines("Nats-Last-Sequence: 0")),)),
         ),
     ),
 )
@@ -171,9 +171,9 @@ CRASH = Case(
     expectation=Expectation(facts={"server": "running", "subject": "out.0"}),
     differences=(
         Difference(
-            Feature(since=((2, 9, 0),), until=((2, 12, 0),)),
-            "division by zero until 2.12",
-            Expectation(facts={"server": "ended"}),
+            until=((2, 12, 0),),
+            reason="division by zero until 2.12",
+            expectation=Expectation(facts={"server": "ended"}),
         ),
     ),
 )

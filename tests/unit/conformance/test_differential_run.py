@@ -42,7 +42,15 @@ class ModelBench:
         if trial.previous is not None:
             changes.insert(0, Create(trial.previous))
         steps = [*publishes, *changes] if trial.copies else [*changes, *publishes]
-        case = Case("native/model/1", "", Level.OBSERVED, "", Expectation(), trial.others, tuple(steps), tuple(listen))
+        case = Case(
+            id="native/model/1",
+            title="",
+            level=Level.OBSERVED,
+            expectation=Expectation(),
+            streams=trial.others,
+            steps=tuple(steps),
+            listen=tuple(listen),
+        )
         native = dialect(ONE)
         seen = await AccountModel(TransformsEngine(native), native).play(case)
         if publishes and seen.decisions[-1].refusal is None and TARGET not in seen.stored:

@@ -22,7 +22,6 @@ from nats_conformance.identity import Identity
 from nats_conformance.judging import judge, mismatches, shown
 from nats_conformance.observation import Decision, Observation, Stored
 from nats_conformance.outcome import Outcome
-from nats_transforms.dialect import Feature
 
 NATIVE = Identity("native", "2.10.27")
 OLD = Identity("native", "2.9.10")
@@ -191,9 +190,9 @@ def test_facts() -> None:
 
 
 DIFFERENCE = Difference(
-    Feature(since=((2, 9, 0),), until=((2, 10, 0),)),
-    "2.9 refuses it",
-    Expectation(refusal=ExpectedRefusal(err_code=10052)),
+    until=((2, 10, 0),),
+    reason="2.9 refuses it",
+    expectation=Expectation(refusal=ExpectedRefusal(err_code=10052)),
 )
 
 
