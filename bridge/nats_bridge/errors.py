@@ -30,9 +30,11 @@ class BridgeError(Exception):
 
     Attributes:
         problems: the message, or a list if it has several problems.
+        err_code: the number of a server's own error; 0 if there is none.
     """
 
     code: str = "bridge"
+    err_code: int = 0
     exit_code: int = EXIT_NO
     retriable: bool = False
 
@@ -126,10 +128,19 @@ class StreamMissingError(BridgeError):
 
 
 class RuleRefusedError(BridgeError):
-    """A valid rule must not run: it would loop, or change what its stream holds."""
+    """A valid rule must not run: it would loop, or change what its stream holds.
+
+    Args:
+        message: one or two lines for a person.
+        err_code: the number of the error with which a server refuses the same; 0 if it does not.
+    """
 
     code = "rule_refused"
     exit_code = EXIT_USAGE
+
+    def __init__(self, message: str, *, err_code: int = 0) -> None:
+        super().__init__(message)
+        self.err_code = err_code
 
 
 class ApiError(BridgeError):

@@ -199,6 +199,23 @@ def test_check_prints_problems_as_json(run: Any, tmp_path: Path) -> None:
     assert reported["problems"][0] == f"{file}:1:1: nme: unknown key; did you mean 'name'?"
 
 
+def test_check_names_the_rule_of_a_problem_and_the_number_of_a_server_s_error(run: Any, tmp_path: Path) -> None:
+    transform = {"src": "orders.*", "dest": "seen.$2"}
+    rules = [
+        {"name": "seen", "kind": "subject_transform", "stream": "SEEN", "subject_transform": transform},
+        {"name": "kept", "kind": "republish", "stream": "KEPT", "republish": {"src": "a"}},
+    ]
+    file = tmp_path / "b.yaml"
+    file.write_text(json.dumps({"rules": rules[:1]}), encoding="utf-8")
+    (found,) = json.loads(run("check", "-c", str(file), "--json").out)["findings"]
+    assert found.pop("text").startswith("rules[0].subject_transform.dest: from 'orders.*' to 'seen.$2': ")
+    assert found == {"rule": "seen", "ok": False, "code": "configuration", "err_code": 10156}
+    file.write_text(json.dumps({"rules": rules}), encoding="utf-8")
+    (found,) = json.loads(run("check", "-c", str(file), "--json").out)["findings"]
+    assert found["text"].startswith("rules[1].republish: 'dest' is missing")
+    assert (found["rule"], "err_code" in found) == ("kept", False)
+
+
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What a check of the cluster gives: findings, or an error; the URL asked for is added."""

@@ -72,7 +72,7 @@ async def _findings(settings: Settings, opened: dict[str, Connection]) -> list[C
         try:
             await run.check()
         except BridgeError as error:
-            findings.append(CheckFinding(rule.name, False, error.code, str(error)))
+            findings.append(CheckFinding(rule.name, False, error.code, str(error), error.err_code))
         else:
             findings.append(CheckFinding(rule.name, True, "good", "streams found, no conflicts"))
             findings += [CheckFinding(rule.name, True, "diverges", remark) for remark in run.remarks]

@@ -109,6 +109,7 @@ def check_command(
 def _check(config: Path, server: str | None, *, permissions: bool, nsc: bool, as_json: bool) -> int:
     findings: list[CheckFinding] = []
     unreadable: list[str] = []
+    reported: dict[str, Any]
     verdicts: list[RuleTestVerdict] = []
     try:
         # A URL with a user in it replaces the credentials.
@@ -139,14 +140,17 @@ def _check(config: Path, server: str | None, *, permissions: bool, nsc: bool, as
             verdicts += run_tests(settings)
     except BridgeError as error:
         if as_json:
-            click.echo(
-                json.dumps({"ok": False, "code": error.code, "problems": error.problems, "findings": []}, indent=2)
-            )
+            findings = [
+                CheckFinding(each.rule, False, error.code, each.within(()), each.err_code)
+                for each in (error.found if isinstance(error, ConfigError) else ())
+            ]
+            reported = {"ok": False, "code": error.code, "problems": error.problems}
+            click.echo(json.dumps({**reported, "findings": [each.as_dict() for each in findings]}, indent=2))
             return error.exit_code
         raise
     ok = all(finding.ok for finding in findings) and not any(verdict.differences for verdict in verdicts)
     if as_json:
-        reported: dict[str, Any] = {"ok": ok, "problems": [], "findings": [finding.as_dict() for finding in findings]}
+        reported = {"ok": ok, "problems": [], "findings": [finding.as_dict() for finding in findings]}
         if verdicts:
             reported |= {"tests": [verdict.as_dict() for verdict in verdicts], "untested": _untested(settings)}
         click.echo(json.dumps(reported, indent=2))

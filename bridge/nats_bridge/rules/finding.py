@@ -17,12 +17,14 @@ class CheckFinding:
             probably a mistake; `reserved`, for messages that would be commands to the server; and `diverges`, for a
             difference to native behaviour.
         text: one or two lines.
+        err_code: the number of a server's own error, if the finding is that a server would refuse it; else 0.
     """
 
     rule: str
     ok: bool
     code: str
     text: str
+    err_code: int = 0
 
     @property
     def warns(self) -> bool:
@@ -31,4 +33,7 @@ class CheckFinding:
 
     def as_dict(self) -> dict[str, object]:
         """Plain data."""
-        return asdict(self)
+        found = asdict(self)
+        if not self.err_code:
+            del found["err_code"]
+        return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from pydantic_settings import InitSettingsSource
 
 from nats_bridge.errors import ConfigError
-from nats_bridge.marked_yaml import Document, DocumentError, Mark, compose
+from nats_bridge.marked_yaml import Document, DocumentError, Mark, Path, compose
 from nats_bridge.settings.checks import settings_problems
 from nats_bridge.settings.connections import PATH_FIELDS
 from nats_bridge.settings.environment import Overlay, overlay
@@ -73,7 +74,7 @@ def loads(
             return settings
     except ValidationError as error:
         problems = list(model_problems(error.errors(include_url=False)))
-    problems = _distinct(problems)
+    problems = [replace(each, rule=_rule_of(each.path, document)) for each in _distinct(problems)]
     reported: list[tuple[Mark | None, str]] = [(None, line) for line in over.problems]
     reported += _reported(problems, document, over, shown)
     lines = [one_line(line) for _, line in reported]
@@ -143,6 +144,16 @@ def _distinct(problems: list[Problem]) -> list[Problem]:
     """Without the 'is missing' of a key that another one misspells."""
     suggested = {(*problem.path[:-1], problem.suggests) for problem in problems}
     return [each for each in problems if each.missing is None or (*each.path, each.missing) not in suggested]
+
+
+def _rule_of(path: Path, document: Document) -> str:
+    """Return the name of the rule that a path leads into; empty if there is none."""
+    match path:
+        case ("rules", int() as position, *_):
+            rule = document.value["rules"][position]
+            return str(rule.get("name", "")) if isinstance(rule, dict) else ""
+        case _:
+            return ""
 
 
 def _reported(problems: list[Problem], document: Document, over: Overlay, file: str) -> list[tuple[Mark | None, str]]:

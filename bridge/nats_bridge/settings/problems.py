@@ -54,6 +54,8 @@ class Problem:
         suggests: for an unknown key, the known key that was probably meant.
         missing: the key that the mapping at `path` lacks.
         is_unreadable: whether it is a file that cannot be read here, and may exist where the sidecar runs.
+        err_code: the number of a server's own error, if a server would refuse the value.
+        rule: the name of the rule that it is about; empty for others, and for a rule without a name.
     """
 
     path: Path
@@ -62,6 +64,8 @@ class Problem:
     suggests: str | None = None
     missing: str | None = None
     is_unreadable: bool = False
+    err_code: int = 0
+    rule: str = ""
 
     def within(self, around: Path) -> str:
         """Return the problem with the way to it from the part at `around`."""

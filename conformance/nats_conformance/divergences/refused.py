@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -11,7 +10,6 @@ from typing import Final
 from nats_conformance.catalogue.case import Create, Expectation, ExpectedRefusal, Update
 from nats_conformance.divergences.pair import Normaliser, Pair
 
-_ERROR_NUMBER: Final = re.compile(r"\(10[0-9]{3}\)")
 _NOT_UPDATED: Final = 10069
 
 
@@ -29,7 +27,8 @@ def _refused_with(*words: str) -> Normaliser:
 def _refused_before_2_10(pair: Pair) -> Pair:
     """Treat settings that 2.9 does not support or check like 2.10; the error number shows that."""
     is_old = not pair.subject.behaviour.stream_fields_of_2_10
-    reported = any(_ERROR_NUMBER.search(text) or "a dialect before 2.10" in text for text in pair.refusals)
+    has_number = any(each.refusal and each.refusal.err_code for each in pair.observation.decisions)
+    reported = has_number or any("a dialect before 2.10" in text for text in pair.refusals)
     return _as_refused(pair) if is_old and reported and pair.expectation.refusal is None else pair
 
 

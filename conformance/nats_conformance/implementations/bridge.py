@@ -20,7 +20,7 @@ from nats_conformance.catalogue.case import Case, Json
 from nats_conformance.errors import SubjectError
 from nats_conformance.identity import Identity, Kind
 from nats_conformance.implementations.bridge_plan import BridgePlan, plan
-from nats_conformance.implementations.bridge_process import Checked, RunningSidecar, SidecarEndedError, check
+from nats_conformance.implementations.bridge_process import RefusedRule, RunningSidecar, SidecarEndedError, check
 from nats_conformance.implementations.bridge_stage import BridgeStage
 from nats_conformance.implementations.native import account_config
 from nats_conformance.native_servers import NativeServer, ServersError
@@ -34,8 +34,6 @@ _LANES: Final = 2
 """Batches that run at the same time; a sidecar uses one core."""
 _BATCH: Final = 24
 """Cases that one process plays."""
-_LOOP: Final = "loop: "
-"""In the bridge's words on a rule that takes part in one."""
 
 
 class BridgeSubject(BatchSubject):
@@ -107,29 +105,27 @@ class BridgeSubject(BatchSubject):
 
     # -- refusals of the bridge --------------------------------------------------------------------------------------
 
-    async def _problems(self, plans: Sequence[BridgePlan]) -> list[dict[int, str]]:
+    async def _problems(self, plans: Sequence[BridgePlan]) -> list[dict[int, RefusedRule]]:
         """Return the bridge's answer to the rules of each plan, each rule alone: by the number of the rule."""
-        found: list[dict[int, str]] = [{} for _ in plans]
-        asked: list[tuple[int, int, dict[str, object]]] = []  # a plan, the number of its rule, and the rule
+        found: list[dict[int, RefusedRule]] = [{} for _ in plans]
+        asked: dict[str, tuple[int, int, dict[str, object]]] = {}  # a plan, the number of its rule, and the rule
         names: list[str] = []
         for at, each in enumerate(plans):
             connections = [f"c{at}-{account}" for account in range(each.size)]
             names += connections
             for number, rule in enumerate(each.rules):
                 # A separate name for each, because two versions of one rule cannot be in one file.
-                asked.append((at, number, rule.document(f"r{at}-{number}", connections, self.identity.dialect)))
+                name = f"r{at}-{number}"
+                asked[name] = at, number, rule.document(name, connections, self.identity.dialect)
         while asked:
-            rules = [rule for _, _, rule in asked]
-            checked = await check(self._write(rules, dict.fromkeys(names)), servers=False)
-            if checked.elsewhere:
-                raise SubjectError(f"nats-bridge check: {checked.elsewhere}")
-            if not checked.problems:
+            rules = [rule for _, _, rule in asked.values()]
+            refused = await check(self._write(rules, dict.fromkeys(names)), servers=False)
+            if not refused:
                 break
-            for position, text in checked.problems.items():
-                at, number, _ = asked[position]
-                found[at][number] = text
             # Problems between the parts of a rule are reported only when all rules are well-formed.
-            asked = [each for position, each in enumerate(asked) if position not in checked.problems]
+            for name, reason in refused.items():
+                at, number, _ = asked.pop(name)
+                found[at][number] = reason
         return found
 
     def _write(self, rules: Iterable[object], connections: dict[str, int | None]) -> Path:
@@ -156,7 +152,7 @@ class BridgeSubject(BatchSubject):
     # -- a batch -----------------------------------------------------------------------------------------------------
 
     async def _play_batch(
-        self, batch: Sequence[tuple[BridgePlan, dict[int, str]]], lane: int
+        self, batch: Sequence[tuple[BridgePlan, dict[int, RefusedRule]]], lane: int
     ) -> list[tuple[BridgePlan, Answer]]:
         """Run a batch in the accounts of a lane. If a rule ends the sidecar, run smaller ones."""
         first = lane * _BATCH
@@ -187,7 +183,7 @@ class BridgeSubject(BatchSubject):
         return BridgeStage(made, [self._stages[user] for user in users], [f"a{user}" for user in users], f"s{slot}")
 
     async def _play_stages(
-        self, stages: Sequence[BridgeStage], problems: Sequence[dict[int, str]]
+        self, stages: Sequence[BridgeStage], problems: Sequence[dict[int, RefusedRule]]
     ) -> list[Observation | SubjectError]:
         """Play cases with one sidecar.
 
@@ -222,19 +218,17 @@ class BridgeSubject(BatchSubject):
         file = self._configuration(stages)
         if file is None:
             return
-        checked: Checked = await check(file, servers=True)
-        if checked.elsewhere or checked.problems:
-            raise SubjectError(f"nats-bridge check: {checked.elsewhere or next(iter(checked.problems.values()))}")
+        checked = await check(file, servers=True)
         for stage in stages:
-            refused = {name: checked.refused[name] for name in stage.running() if name in checked.refused}
+            refused = {name: checked[name] for name in stage.running() if name in checked}
             loops = sorted(
-                (name for name, text in refused.items() if _LOOP in text),
+                (name for name, reason in refused.items() if reason.is_loop),
                 key=lambda name: stage.rules[name].decision or 0,
             )
             for name in loops[:-1]:
                 del refused[name]  # every rule of a loop is refused; natively only the one that would close it
-            for name, text in refused.items():
-                await _tried(stage, stage.refuse(name, text, by_servers=True))
+            for name, reason in refused.items():
+                await _tried(stage, stage.refuse(name, reason, by_servers=True))
 
     def _configuration(self, stages: Sequence[BridgeStage]) -> Path | None:
         rules: list[object] = []

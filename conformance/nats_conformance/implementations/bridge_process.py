@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,14 +21,11 @@ from nats_conformance.errors import SubjectError
 LIMIT: Final = 60.0
 """Seconds until a process that does not respond counts as stuck; generous, because machines can be busy."""
 _LOOK: Final = 0.01
-_PROBLEM: Final = re.compile(r"\brules\[([0-9]+)\]")
-_RULE: Final = re.compile(r"rule '([A-Za-z0-9_-]+)'")
-
-_LAST_EVENTS = ("sidecar.ended", "sidecar.refused")
+_LAST_EVENTS: Final = ("sidecar.ended", "sidecar.refused")
 
 
 class SidecarEndedError(Exception):
-    """The sidecar ended by itself. `rule` is the name of the rule in its error, if any."""
+    """The sidecar ended by itself. `rule` is the name of the rule that made it end, if its log names one."""
 
     def __init__(self, reason: str, rule: str | None) -> None:
         super().__init__(reason)
@@ -37,25 +33,25 @@ class SidecarEndedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """The result of `nats-bridge check`.
+class RefusedRule:
+    """Why the bridge refuses a rule.
 
     Attributes:
-        problems: of the file, by the number of the rule.
-        refused: rules that are refused because of the servers' state, by name.
-        elsewhere: problems of no rule in particular.
+        text: for a person.
+        err_code: the number of the error with which a server refuses the same; 0 if none is named.
+        is_loop: whether the rule takes part in a loop.
     """
 
-    problems: Mapping[int, str] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
-    elsewhere: str = ""
+    text: str
+    err_code: int = 0
+    is_loop: bool = False
 
 
-async def check(file: Path, *, servers: bool) -> Checked:
-    """Run `nats-bridge check`; with `servers`, also against these.
+async def check(file: Path, *, servers: bool) -> dict[str, RefusedRule]:
+    """Run `nats-bridge check`; with `servers`, also against these. Return the refused rules, by name.
 
     Raises:
-        SubjectError: its output cannot be parsed.
+        SubjectError: its output cannot be parsed, or something else than a rule is wrong.
     """
     more = ("--server", "config") if servers else ()
     process = await asyncio.create_subprocess_exec(
@@ -69,21 +65,13 @@ async def check(file: Path, *, servers: bool) -> Checked:
         async with asyncio.timeout(LIMIT):
             said, complaint = await process.communicate()
         answer = json.loads(said)
-        problems: dict[int, str] = {}
-        elsewhere = []
-        for text in answer["problems"]:
-            found = _PROBLEM.search(text)
-            if found is None:
-                elsewhere.append(text)
-            else:
-                problems.setdefault(int(found[1]), text.partition(f"{file}:")[2] or text)
-        # The sidecar waits for a stream that does not exist yet.
-        refused = {
-            each["rule"]: each["text"]
-            for each in answer["findings"]
-            if not each["ok"] and each["code"] != "stream_missing"
-        }
-        return Checked(problems, refused, "\n".join(elsewhere))
+        refused: dict[str, RefusedRule] = {}
+        for each in answer["findings"]:
+            if not each["ok"] and each["code"] != "stream_missing":  # the sidecar waits for a missing stream
+                found = RefusedRule(each["text"], each.get("err_code", 0), each["code"] == "loop")
+                refused.setdefault(each["rule"], found)
+        if "" in refused or (answer["problems"] and (servers or not refused)):
+            raise SubjectError(f"nats-bridge check: {'; '.join(answer['problems'])}")
     except TimeoutError:
         raise SubjectError(f"nats-bridge check did not end within {LIMIT:g} s") from None
     except (ValueError, KeyError, TypeError):
@@ -93,6 +81,7 @@ async def check(file: Path, *, servers: bool) -> Checked:
         if process.returncode is None:
             process.kill()
             await process.wait()
+    return refused
 
 
 class RunningSidecar:
@@ -225,9 +214,7 @@ class RunningSidecar:
         late = next((each for each in self._log if each.get("event") == "rule.drain_timeout"), None)
         if late is not None:
             return SidecarEndedError(f"the drain took more than {late['seconds']:g} s", late.get("rule"))
-        text = self._last_words()
-        named = _RULE.search(text)
-        return SidecarEndedError(text, named[1] if named else None)
+        return SidecarEndedError(self._last_words(), None)
 
     def _last_words(self) -> str:
         ended = [str(each.get("reason")) for each in self._log if each.get("event") in _LAST_EVENTS]

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nats_conformance.catalogue.case import Create, Delete, ExpectedRefusal, Json, Publish, Purge, Settle, Step, Update
 from nats_conformance.errors import SubjectError
 from nats_conformance.implementations.bridge_plan import DEAD_LETTERS, BridgePlan, PlannedRule
-from nats_conformance.implementations.bridge_process import RunningSidecar
+from nats_conformance.implementations.bridge_process import RefusedRule, RunningSidecar
 from nats_conformance.observation import Decision, Observation, Stored
 from nats_conformance.raw_client import Collected
 from nats_conformance.stage import Stage
@@ -26,7 +25,6 @@ _LIMIT: Final = 90.0
 _ADVISORY_LIMIT: Final = 20.0
 """Seconds for the server's word on a delete or purge, which old servers now and then lose."""
 _LOOK: Final = 0.01
-_ERROR_CODE: Final = re.compile(r"\((10[0-9]{3})\)")
 _READ_AND_DONE: Final = ("unselected", "already_there", "rejected", "copied", "duplicates", "fillers")
 
 
@@ -90,18 +88,18 @@ class BridgeStage:
         for step in case.steps[: self.plan.begin]:
             await self._carry_out(step)
 
-    async def refuse(self, name: str, text: str, *, by_servers: bool = False) -> None:
+    async def refuse(self, name: str, reason: RefusedRule, *, by_servers: bool = False) -> None:
         """Note that the bridge refuses a rule: its native configuration does not exist, as natively.
 
         Args:
             name: of the rule.
-            text: why.
+            reason: why.
             by_servers: whether it was checked against the present streams. Then the last configuration of its stream
                 counts, not the one that the rule is from.
         """
         rule = self.rules[name]
         self._out.add(name)
-        self._facts[f"refused {rule.kind} of {rule.stream}"] = text
+        self._facts[f"refused {rule.kind} of {rule.stream}"] = reason.text
         at = self._last_decision_on(rule.stream) if by_servers else rule.decision
         if at is None:
             # The set-up is refused, so the steps have no visible result.
@@ -109,7 +107,7 @@ class BridgeStage:
             self._decisions.append(Decision())
         if at >= len(self._decisions):
             return
-        code = _error_number(text)
+        code = reason.err_code or None
         if at in self._refused and self._refused[at] != code:
             code = None  # a server would return one of the two, depending on the order of its checks
         self._refused[at] = code
@@ -310,11 +308,6 @@ class BridgeStage:
         if rule.kind != "republish" or "durable" not in rule.more:
             return [(0, 1)]
         return [(await self._newest(account, stream, rule.native.get("src") or ">"), 0)]
-
-
-def _error_number(text: str) -> int | None:
-    found = _ERROR_CODE.search(text)
-    return int(found[1]) if found else None
 
 
 def _has_read(rule: PlannedRule, status: Mapping[str, Any], pending: Mapping[str, list[tuple[int, int]]]) -> bool:

@@ -282,7 +282,7 @@ class CopyRun(RuleRun):
                 " to a server of the bucket's own domain, and leave out domain and api_prefix"
             )
         if source_stream["created"] == target["created"] and source.name == rule.target_stream:
-            raise RuleRefusedError(f"{place} is the stream itself: detected cycle (10052)")
+            raise RuleRefusedError(f"{place} is the stream itself: detected cycle (10052)", err_code=10052)
         self._check_native_sources(place, source, sourcing, target["config"])
         facts = Target.of(target, self._target.server_version)
         lost = [f"{place}: {each}" for each in _lost_headers(source_stream["config"], facts)]

@@ -41,12 +41,15 @@ class IngressChecks(RuleChecks[SubjectTransformRule]):
         inbox_prefix = connections.get(rule.source_connection, Connection()).inbox_prefix
         source, destination = rule.subject_transform.src, rule.subject_transform.dest
         at = (*at, "subject_transform")
-        if reason := _source_problem(source, destination, version, (*RESERVED, f"{inbox_prefix}.>")):
-            yield Problem((*at, "src"), reason)
+        if problem := _source_problem(at, source, destination, version, (*RESERVED, f"{inbox_prefix}.>")):
+            yield problem
             return
-        built = _built(source, destination, version) if destination else "is empty; give the subject that is stored"
-        if isinstance(built, str):
-            yield Problem((*at, "dest"), built)
+        if not destination:
+            yield Problem((*at, "dest"), "is empty; give the subject that is stored")
+            return
+        built = _built(at, source, destination, version)
+        if isinstance(built, Problem):
+            yield built
         elif has_white_space(destination):
             yield Problem((*at, "dest"), f"'{destination}' holds white space; no message can be published there")
         elif space := reserved_prefix(destination):
@@ -62,39 +65,40 @@ class IngressChecks(RuleChecks[SubjectTransformRule]):
             )
 
 
-def _source_problem(source: str, destination: str, version: str, reserved: tuple[str, ...]) -> str | None:
+def _source_problem(at: Path, source: str, destination: str, version: str, reserved: tuple[str, ...]) -> Problem | None:
     if reason := filter_problem(source) if source else None:
         # Up to 2.10 white space is accepted, and the other errors are about the whole transform.
         error = _refusal(source, destination, [with_transforms(each) for each in candidates(version)][-1])
-        return reason if error is None else f"{reason}; servers say: {error.description} ({error.err_code})"
+        if error is None:
+            return Problem((*at, "src"), reason)
+        reason = f"{reason}; servers say: {error.description} ({error.err_code})"
+        return Problem((*at, "src"), reason, err_code=error.err_code)
     space = next((space for space in reserved if subjects_of(source or ">").meet(subjects_of(space))), None)
     if space is None:
         return None
     shown = f"'{source}'" if source else "is left out, means '>', and"
     first = source.split(".")[0]
     do = "select other subjects" if first not in ("", "*", ">") else "begin it with a word, such as 'events.>'"
-    return f"{shown} would capture '{space}', which belongs to servers and replies; {do}"
+    return Problem((*at, "src"), f"{shown} would capture '{space}', which belongs to servers and replies; {do}")
 
 
-def _built(source: str, destination: str, version: str) -> Transform | str:
+def _built(at: Path, source: str, destination: str, version: str) -> Transform | Problem:
     """Return the transform, or the reason why servers refuse it; with the native dialect only if all do."""
-    reported = ""
-    for candidate in dict.fromkeys(map(with_transforms, candidates(version))):
-        built = _built_as(source, destination, candidate)
-        if isinstance(built, Transform):
-            return built
-        reported = built
-    return reported
+    dialects = dict.fromkeys(map(with_transforms, candidates(version)))
+    built = [_built_as((*at, "dest"), source, destination, each) for each in dialects]
+    return next((each for each in built if isinstance(each, Transform)), built[-1])
 
 
-def _built_as(source: str, destination: str, dialect: Dialect) -> Transform | str:
+def _built_as(at: Path, source: str, destination: str, dialect: Dialect) -> Transform | Problem:
     error = _refusal(source, destination, dialect)
     if error is not None:
         reason = f"{between(source, destination, error.description)} ({error.err_code})"
         code = mapping_code(source, destination, dialect)
-        return f"{reason}{remedy(code, source, destination, compile_mapping)}"
+        reason = f"{reason}{remedy(code, source, destination, compile_mapping)}"
+        return Problem(at, reason, err_code=error.err_code)
     transform = compile_transform(in_bytes(source), in_bytes(destination), dialect)
-    return crash(transform, dialect) or transform
+    crashes = crash(transform, dialect)
+    return transform if crashes is None else Problem(at, crashes)
 
 
 def _refusal(source: str, destination: str, dialect: Dialect) -> StreamConfigError | None:

@@ -8,6 +8,7 @@ within a source are found in the same way, and the number of the answer shows th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
@@ -80,7 +81,8 @@ class _Decider:
         for number, written in enumerate(sources):
             error = self._refusal(entries[: number + 1])
             if error is not None:
-                return self._reported(error, written, entries[number], sources[:number])
+                reported = self._reported(error, written, entries[number], sources[:number])
+                return replace(reported, err_code=error.err_code)
             for position, transform in enumerate(written.source.subject_transforms):
                 reason = self._unusable(transform, _written(written, position))
                 if reason is not None:

@@ -106,6 +106,7 @@ def identity_problems(rule: CopyingRule, sources: Sequence[WrittenSource], versi
             yield Problem(
                 (*source.at, source.name_key),
                 f"'{source.name}' is the {thing} that receives: detected cycle (10052); copy into another {thing}",
+                err_code=10052,
             )
             continue
         twin = next((before for before in sources[:number] if before.identity == source.identity), None)
