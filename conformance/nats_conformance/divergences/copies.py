@@ -8,16 +8,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from nats_conformance.divergences.pair import (
-    Normaliser,
-    Pair,
-    expected_blocks,
-    message_with,
-    published,
-    seen_blocks,
-    stored_with,
-    without_unpublishable,
-)
+from nats_conformance.catalogue.case import Message
+from nats_conformance.divergences.pair import Normaliser, Pair, published, tidy
 from nats_transforms.copy_id import line_pattern
 
 _OWN_ID: Final = re.compile(rb"(?<=\r\n)%b\r\n" % line_pattern())
@@ -32,75 +24,58 @@ _PROBE: Final = b"\r\nNats-Expected-Last-Sequence: 9223372036854775807\r\n"
 
 
 def _message_id(pair: Pair) -> Pair:
-    return seen_blocks(pair, lambda block: _OWN_ID.sub(b"", block))
+    return pair.with_seen_blocks(lambda block: _OWN_ID.sub(b"", block))
 
 
 def _record_name(pair: Pair) -> Pair:
     if not pair.subject.server_behaviour.source_record_is_refused_from_clients:
         return pair
-    return seen_blocks(pair, lambda block: block.replace(b"\r\nNats-Bridge-Source: ", b"\r\nNats-Stream-Source: "))
+    return pair.with_seen_blocks(lambda block: block.replace(b"\r\nNats-Bridge-Source: ", b"\r\nNats-Stream-Source: "))
 
 
 def _identity(pair: Pair) -> Pair:
-    if not pair.copies:
-        return pair
-    return expected_blocks(pair, lambda block: _IDENTITY.sub(rb"\1\r\n", block))
+    return pair.with_expected_blocks(lambda block: _IDENTITY.sub(rb"\1\r\n", block)) if pair.copies else pair
 
 
 def _mirror_record(pair: Pair) -> Pair:
     mirrors = pair.streams("mirror")
+    lines = [b"Nats-Stream: %b\r\n" % name.encode() for name in mirrors]
 
-    def cut(block: bytes) -> bytes:
-        return _RECORD.sub(b"", block)
+    def without_record(each: Message, stream: str | None) -> Message:
+        is_of_mirror = stream in mirrors or (stream is None and any(line in each.header_block for line in lines))
+        return replace(each, header_block=tidy(_RECORD.sub(b"", each.header_block))) if is_of_mirror else each
 
-    stored = {
-        stream: tuple(stored_with(each, cut) for each in messages) if stream in mirrors else messages
-        for stream, messages in pair.observation.stored.items()
-    }
-    of_mirrors = tuple(b"Nats-Stream: %b\r\n" % name.encode() for name in mirrors)
-    received = tuple(
-        message_with(message, cut) if any(line in message.header_block for line in of_mirrors) else message
-        for message in pair.observation.received
-    )
-    return replace(pair, observation=replace(pair.observation, stored=stored, received=received))
+    return pair.with_seen(without_record)
 
 
 def _earlier_records(pair: Pair) -> Pair:
     """Before 2.11 servers leave in all records of earlier copies but the first."""
     if pair.subject.behaviour.copies_lose_every_earlier_record or not pair.copies:
         return pair
-    return expected_blocks(pair, lambda block: _EARLIER_RECORD.sub(b"", block))
+    return pair.with_expected_blocks(lambda block: _EARLIER_RECORD.sub(b"", block))
 
 
 def _withheld(pair: Pair) -> Pair:
     if not pair.copies:
         return pair
-    return expected_blocks(pair, lambda block: _WITHHELD.sub(b"", block), pair.copies)
+    return pair.with_expected_blocks(lambda block: _WITHHELD.sub(b"", block), pair.copies)
 
 
 def _renamed(pair: Pair) -> Pair:
-    return seen_blocks(pair, lambda block: _RENAMED.sub(b"", block)) if pair.copies else pair
+    return pair.with_seen_blocks(lambda block: _RENAMED.sub(b"", block)) if pair.copies else pair
 
 
 def _mirror_sequence(pair: Pair) -> Pair:
     mirrors = pair.streams("mirror")
-    stored = {
-        stream: tuple(replace(each, sequence=None) for each in messages) if stream in mirrors else messages
-        for stream, messages in (pair.expectation.stored or {}).items()
-    }
-    return replace(pair, expectation=replace(pair.expectation, stored=stored)) if stored else pair
+    return pair.with_expected(lambda each, stream: replace(each, sequence=None) if stream in mirrors else each)
 
 
 def _copy_unpublishable(pair: Pair) -> Pair:
-    rejected = pair.observation.facts.get("rejected")
-    if not rejected:
-        return pair
-    return without_unpublishable(pair, pair.copies)
+    return pair.without_unpublishable(pair.copies) if pair.observation.facts.get("rejected") else pair
 
 
 def _probe(pair: Pair) -> Pair:
-    kept = tuple(each for each in pair.observation.received if _PROBE not in each.header_block)
-    return replace(pair, observation=replace(pair.observation, received=kept))
+    return pair.with_seen(lambda each, stream: None if stream is None and _PROBE in each.header_block else each)
 
 
 NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(

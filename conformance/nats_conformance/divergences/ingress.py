@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from nats_conformance.divergences.pair import Normaliser, Pair, published, without_unpublishable
+from nats_conformance.divergences.pair import Normaliser, Pair, published
 
 _REFUSAL: Final = "stream transform: nats-bridge: "
 
@@ -23,10 +22,10 @@ def _ingress_refused(*words: str) -> Normaliser:
         seen = pair.observation.acks
         if not any(map(is_refused, seen)):
             return pair
-        found = pair.expectation
-        if found.acks is not None and len(found.acks) == len(seen):
+        expected = pair.expectation.acks
+        if expected is not None and len(expected) == len(seen):
             acks: list[Mapping[str, Any] | None] = []
-            for wanted, ack in zip(found.acks, seen, strict=True):
+            for wanted, ack in zip(expected, seen, strict=True):
                 before = sum(map(is_refused, seen[: len(acks)]))
                 if is_refused(ack):
                     acks.append({})
@@ -34,8 +33,8 @@ def _ingress_refused(*words: str) -> Normaliser:
                     acks.append({**wanted, "seq": wanted["seq"] - before})
                 else:
                     acks.append(wanted)
-            found = replace(found, acks=tuple(acks))
-        return without_unpublishable(replace(pair, expectation=found), pair.streams("subject_transform"))
+            pair = pair.expecting(acks=tuple(acks))
+        return pair.without_unpublishable(pair.streams("subject_transform"))
 
     return normalise
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from nats_conformance.divergences.pair import Normaliser, Pair, seen_blocks
+from nats_conformance.divergences.pair import Normaliser, Pair
 from nats_transforms.dialect import FIRST_WITH_TRANSFORMS
 from nats_transforms.subject import collide
 
@@ -35,7 +35,7 @@ def _accepted_source(pair: Pair) -> Pair:
         wanted = config.get("republish") or {}
         source = str(wanted.get("src") or ">").encode()
         if wanted and not any(collide(source, subject.encode()) for subject in config.get("subjects") or ()):
-            return replace(pair, expectation=replace(pair.expectation, refusal=None))
+            return pair.expecting(refusal=None)
     return pair
 
 
@@ -43,7 +43,7 @@ def _stored_by_older(pair: Pair) -> Pair:
     """Ignore headers that a server older than the dialect stores and newer ones remove."""
     if pair.subject.server_behaviour.version >= pair.subject.version:
         return pair
-    return seen_blocks(pair, lambda block: _REQUEST_INFO.sub(b"", _STATUS.sub(b"NATS/1.0\r\n", block)))
+    return pair.with_seen_blocks(lambda block: _REQUEST_INFO.sub(b"", _STATUS.sub(b"NATS/1.0\r\n", block)))
 
 
 NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from nats_conformance.catalogue.case import Case, Expectation, Message, MessagePattern
 from nats_conformance.identity import Identity
-from nats_conformance.observation import Observation, Stored
+from nats_conformance.observation import Observation
 from nats_transforms.republish import unpublishable
 
 _NO_LINES: Final = b"NATS/1.0\r\n\r\n"
-_DEL: Final = b"\x7f"
+_Message = TypeVar("_Message")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,64 @@ class Pair:
         """The streams of the case that copy from others."""
         return self.streams("sources") | self.streams("mirror")
 
+    def expecting(self, **members: Any) -> Pair:
+        """Return the pair with other members of the expectation."""
+        return replace(self, expectation=replace(self.expectation, **members))
+
+    def with_expected(self, change: Callable[[MessagePattern, str | None], MessagePattern | None]) -> Pair:
+        """Return the pair with every expected message changed, or removed where `change` returns None.
+
+        `change` also gets the message's stream; None for a received message.
+        """
+        received, stored = self.expectation.received, self.expectation.stored
+        if received is not None:
+            received = _left(change(each, None) for each in received)
+        if stored is not None:
+            stored = {stream: _left(change(each, stream) for each in messages) for stream, messages in stored.items()}
+        return self.expecting(received=received, stored=stored)
+
+    def with_seen(self, change: Callable[[Message, str | None], Message | None]) -> Pair:
+        """Return the pair with every observed message changed, or removed where `change` returns None.
+
+        `change` also gets the message's stream; None for a received message. Stored ones cannot be removed.
+        """
+        seen = self.observation
+        stored = {
+            stream: tuple(replace(each, message=change(each.message, stream) or each.message) for each in messages)
+            for stream, messages in seen.stored.items()
+        }
+        received = _left(change(message, None) for message in seen.received)
+        return replace(self, observation=replace(seen, received=received, stored=stored))
+
+    def with_expected_blocks(self, change: Callable[[bytes], bytes], streams: frozenset[str] | None = None) -> Pair:
+        """Return the pair with every expected header block changed. With `streams`, only those stored there."""
+
+        def changed(each: MessagePattern, stream: str | None) -> MessagePattern:
+            if each.header_block is None or (streams is not None and stream is not None and stream not in streams):
+                return each
+            return replace(each, header_block=tidy(change(each.header_block)))
+
+        return self.with_expected(changed)
+
+    def with_seen_blocks(self, change: Callable[[bytes], bytes]) -> Pair:
+        """Return the pair with every observed header block changed."""
+        return self.with_seen(lambda each, _: replace(each, header_block=tidy(change(each.header_block))))
+
+    def without_unpublishable(self, streams: frozenset[str]) -> Pair:
+        """Remove expected messages that the sidecar does not publish, and adjust the sequences of later ones."""
+        stored: dict[str, tuple[MessagePattern, ...]] = {}
+        for stream, messages in (self.expectation.stored or {}).items():
+            kept: list[MessagePattern] = []
+            for at, each in enumerate(messages):
+                if stream not in streams or unpublishable(each.subject) is None:
+                    gone = at - len(kept)
+                    kept.append(each if each.sequence is None else replace(each, sequence=each.sequence - gone))
+            stored[stream] = tuple(kept)
+        return self.expecting(stored=stored) if stored else self
+
 
 Normaliser: TypeAlias = Callable[[Pair], Pair]
-"""Returns both sides without its divergence; the same objects if there is nothing to remove."""
+"""Returns both sides without its divergence; an equal pair if there is nothing to remove."""
 
 
 def published(*members: str) -> Normaliser:
@@ -54,74 +109,15 @@ def published(*members: str) -> Normaliser:
             if stream in streams
             for each in messages
         }
-        kept = tuple(each for each in pair.observation.received if each not in stored)
-        return replace(pair, observation=replace(pair.observation, received=kept))
+        return pair.with_seen(lambda each, stream: None if stream is None and each in stored else each)
 
     return normalise
 
 
-def without_unpublishable(pair: Pair, streams: frozenset[str]) -> Pair:
-    """Remove expected messages that the sidecar does not publish, and adjust the sequences of later ones."""
-    stored: dict[str, tuple[MessagePattern, ...]] = {}
-    for stream, messages in (pair.expectation.stored or {}).items():
-        kept: list[MessagePattern] = []
-        for at, each in enumerate(messages):
-            if stream not in streams or unpublishable(each.subject) is None:
-                gone = at - len(kept)
-                kept.append(each if each.sequence is None else replace(each, sequence=each.sequence - gone))
-        stored[stream] = tuple(kept)
-    return replace(pair, expectation=replace(pair.expectation, stored=stored)) if stored else pair
-
-
-def unfound(pair: Pair) -> Pair:
-    """Remove messages that a consumer's filter does not find: those with the byte 7f in the subject."""
-    filled = pair.copies
-    found = pair.expectation
-    received = None if found.received is None else tuple(each for each in found.received if _DEL not in each.subject)
-    stored = {
-        stream: tuple(each for each in messages if stream not in filled or _DEL not in each.subject)
-        for stream, messages in (found.stored or {}).items()
-    }
-    return replace(pair, expectation=replace(found, received=received, stored=stored or found.stored))
-
-
-def expected_blocks(pair: Pair, change: Callable[[bytes], bytes], streams: frozenset[str] | None = None) -> Pair:
-    """With every expected header block changed, of these streams alone if they are given."""
-
-    def changed(each: MessagePattern) -> MessagePattern:
-        if each.header_block is None:
-            return each
-        return replace(each, header_block=_tidy(change(each.header_block)))
-
-    found = pair.expectation
-    stored = None
-    if found.stored is not None:
-        stored = {
-            stream: tuple(map(changed, messages)) if streams is None or stream in streams else messages
-            for stream, messages in found.stored.items()
-        }
-    received = None if found.received is None else tuple(map(changed, found.received))
-    return replace(pair, expectation=replace(found, stored=stored, received=received))
-
-
-def seen_blocks(pair: Pair, change: Callable[[bytes], bytes]) -> Pair:
-    """With every header block changed that was seen."""
-    seen = pair.observation
-    stored = {stream: tuple(stored_with(each, change) for each in messages) for stream, messages in seen.stored.items()}
-    received = tuple(message_with(message, change) for message in seen.received)
-    return replace(pair, observation=replace(seen, stored=stored, received=received))
-
-
-def stored_with(stored: Stored, change: Callable[[bytes], bytes]) -> Stored:
-    """Return a stored message with its header block changed."""
-    return replace(stored, message=message_with(stored.message, change))
-
-
-def message_with(message: Message, change: Callable[[bytes], bytes]) -> Message:
-    """Return a message with its header block changed."""
-    return replace(message, header_block=_tidy(change(message.header_block)))
-
-
-def _tidy(block: bytes) -> bytes:
+def tidy(block: bytes) -> bytes:
     """Return a header block, or none if its last line was removed."""
     return b"" if block == _NO_LINES else block
+
+
+def _left(messages: Iterable[_Message | None]) -> tuple[_Message, ...]:
+    return tuple(message for message in messages if message is not None)

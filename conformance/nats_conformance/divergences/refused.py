@@ -40,7 +40,7 @@ def _refused_update(pair: Pair) -> Pair:
     if wanted is None:
         return _as_refused(pair)
     if wanted.err_code == _NOT_UPDATED:
-        return replace(pair, expectation=replace(pair.expectation, refusal=ExpectedRefusal()))
+        return pair.expecting(refusal=ExpectedRefusal())
     return pair
 
 

@@ -9,30 +9,33 @@ from types import MappingProxyType
 from typing import Final
 
 from nats_conformance.catalogue.case import Delete, Message, MessagePattern
-from nats_conformance.divergences.pair import Normaliser, Pair, unfound
+from nats_conformance.divergences.pair import Normaliser, Pair
 from nats_conformance.expected_text import matches_text, without_placeholders
 from nats_transforms.reserved import is_reserved
 from nats_transforms.subject import WHITE_SPACE
 
+_DEL: Final = b"\x7f"
 _LAST: Final = re.compile(rb"(?<=\r\n)Nats-Last-Sequence: [0-9]+\r\n")
 _SENDER: Final = re.compile(rb"(?<=\r\nNats-Stream: )[^\r]*")
 
 
-def _white_space(pair: Pair) -> Pair:
-    received = pair.expectation.received
-    if received is None:
-        return pair
-    kept = tuple(each for each in received if not set(without_placeholders(each.subject)) & set(WHITE_SPACE))
-    return replace(pair, expectation=replace(pair.expectation, received=kept))
+def _not_received(is_lost: Callable[[bytes], bool]) -> Normaliser:
+    """Ignore republished messages with such subjects."""
+    return lambda pair: pair.with_expected(
+        lambda each, stream: None if stream is None and is_lost(each.subject) else each
+    )
 
 
-def _reserved(pair: Pair) -> Pair:
-    """Remove republished messages that would be commands to an old server, because the sidecar sends none."""
-    received = pair.expectation.received
-    if received is None:
-        return pair
-    kept = tuple(each for each in received if not is_reserved(each.subject))
-    return replace(pair, expectation=replace(pair.expectation, received=kept))
+def _has_white_space(subject: bytes) -> bool:
+    return bool(set(without_placeholders(subject)) & set(WHITE_SPACE))
+
+
+def _unfound(pair: Pair) -> Pair:
+    """Ignore messages that a consumer's filter does not find: those with the byte 7f in the subject."""
+    filled = pair.copies
+    return pair.with_expected(
+        lambda each, stream: None if _DEL in each.subject and (stream is None or stream in filled) else each
+    )
 
 
 def _drained(pair: Pair) -> Pair:
@@ -42,7 +45,7 @@ def _drained(pair: Pair) -> Pair:
         stream: () if stream in queues and not pair.observation.stored.get(stream) else messages
         for stream, messages in (pair.expectation.stored or {}).items()
     }
-    return replace(pair, expectation=replace(pair.expectation, stored=stored)) if stored else pair
+    return pair.expecting(stored=stored) if stored else pair
 
 
 def _last_sequence_where(holds: Callable[[Pair], bool], mistaken: bytes = b"[0-9]+") -> Normaliser:
@@ -61,7 +64,7 @@ def _last_sequence_where(holds: Callable[[Pair], bool], mistaken: bytes = b"[0-9
                 block = expected_line.sub(line[0], wanted.header_block)
                 wanted = replace(wanted, header_block=block)
             expected.append(wanted)
-        return replace(pair, expectation=replace(pair.expectation, received=tuple(expected)))
+        return pair.expecting(received=tuple(expected))
 
     return normalise
 
@@ -105,9 +108,10 @@ def _is_meant(wanted: MessagePattern, seen: Message) -> bool:
 
 NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
     {
-        "kd/messages/white-space": _white_space,
-        "kd/messages/reserved": _reserved,
-        "kd/messages/del": unfound,
+        "kd/messages/white-space": _not_received(_has_white_space),
+        # They would be commands to an old server, and the sidecar sends none.
+        "kd/messages/reserved": _not_received(is_reserved),
+        "kd/messages/del": _unfound,
         "kd/stream/work-queue-drains": _drained,
         "kd/last-sequence/native-defect": _last_sequence_where(_has_the_defect, b"0"),
         "kd/last-sequence/expiry": _last_sequence_where(_may_expire),
