@@ -31,7 +31,12 @@ Json: TypeAlias = Any
 _OLDEST: Version = (2, 9, 0)
 """The version with which a range begins that has no `since`."""
 
-_STRICT = ConfigDict(extra="forbid")
+
+class _InFile:
+    """A mapping in a case file: a key that is no attribute or alias is an error."""
+
+    __slots__ = ()
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
 
 def raw_of(text: Json) -> bytes:
@@ -60,10 +65,8 @@ def _from_hex(text: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Hex:
+class Hex(_InFile):
     """Bytes that are no UTF-8."""
-
-    __pydantic_config__ = _STRICT
 
     hex: Annotated[bytes, read_as(str, _from_hex)]
 
@@ -99,10 +102,8 @@ Config: TypeAlias = Mapping[str, Json]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranged:
+class Ranged(_InFile):
     """A part of a case that is about some versions: from `since` on, up to but not including `until`."""
-
-    __pydantic_config__ = _STRICT
 
     since: Versions = ()
     until: Annotated[Versions, Field(description="first versions that it is not about any more")] = ()
@@ -140,10 +141,8 @@ class MessagePattern:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenMessage:
+class WrittenMessage(_InFile):
     """A message in a file: header lines without the status line, or the whole block."""
-
-    __pydantic_config__ = _STRICT
 
     subject: Text
     headers: Annotated[tuple[Text, ...] | None, Field(description="lines behind NATS/1.0, in order, without CRLF")] = (
@@ -202,20 +201,17 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(_InFile):
     """STREAM.MSG.DELETE of one sequence."""
-
-    __pydantic_config__ = _STRICT
 
     stream: str
     sequence: int
 
 
 @dataclass(frozen=True, slots=True)
-class Purge:
+class Purge(_InFile):
     """STREAM.PURGE: of the messages that match `filter`, those before `seq`, or all but the newest `keep`."""
 
-    __pydantic_config__ = _STRICT
     __match_args__ = ("stream", "request")
 
     stream: str
@@ -238,10 +234,8 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(_InFile):
     """Wait until a copying stream has this many messages."""
-
-    __pydantic_config__ = _STRICT
 
     stream: str
     messages: int
@@ -255,10 +249,8 @@ def _publishes(messages: Message | Sequence[Message]) -> tuple[Publish, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenStep:
+class WrittenStep(_InFile):
     """A step in a file: exactly one of the members. `publish` may be several steps."""
-
-    __pydantic_config__ = _STRICT
 
     create: Annotated[Create, read_as(Config, Create)] | None = None
     update: Annotated[Update, read_as(Config, Update)] | None = None
@@ -290,10 +282,8 @@ def _steps_of(written: Sequence[WrittenStep]) -> tuple[Step, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedRefusal:
+class ExpectedRefusal(_InFile):
     """The expected error of a server. Members that are None are not compared."""
-
-    __pydantic_config__ = _STRICT
 
     code: int | None = None
     err_code: int | None = None
@@ -301,7 +291,7 @@ class ExpectedRefusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
+class Expectation(_InFile):
     """The expected observation. Members that are None are not compared.
 
     Attributes:
@@ -314,8 +304,6 @@ class Expectation:
         acks: the stream's answers to the publications, compared in the given members; None if no stream answers.
         facts: the result of a scenario.
     """
-
-    __pydantic_config__ = _STRICT
 
     refusal: Annotated[ExpectedRefusal | None, Field(alias="refused")] = None
     config: Annotated[Config | None, Field(description="members of the returned configuration; null: absent")] = None
@@ -381,14 +369,12 @@ class TransformPlace(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TransformCase:
+class TransformCase(_InFile):
     """The short form of a case: one transform, some subjects.
 
     The question for a library of transforms; servers run the streams and steps generated from it. A file may leave out
     the subjects if the expectation has results, which name them.
     """
-
-    __pydantic_config__ = _STRICT
 
     source: Annotated[Text, Field(alias="src")]
     destination: Annotated[Text, Field(alias="dest")]
@@ -479,10 +465,8 @@ class Case(Ranged):
 
 
 @dataclass(frozen=True, slots=True)
-class CaseFile:
+class CaseFile(_InFile):
     """A file of the catalogue."""
-
-    __pydantic_config__ = _STRICT
 
     clause: str
     cases: Annotated[tuple[Case, ...], Field(min_length=1)]

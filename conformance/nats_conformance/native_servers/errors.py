@@ -1,4 +1,4 @@
-"""Errors of native servers, with a code, a remedy, and whether a retry can help."""
+"""Errors of native servers."""
 
 from __future__ import annotations
 
@@ -6,32 +6,23 @@ from collections.abc import Sequence
 
 
 class ServersError(Exception):
-    """Base of this package's errors. `code` names the kind; `exit_code` is the exit code of a command."""
+    """Base of this package's errors. `exit_code` is that of a command."""
 
-    code = "servers"
     exit_code = 3
-    retriable = False
 
 
 class InvalidVersionError(ServersError):
     """The text is neither a full version (2.10.27) nor a minor line (2.10)."""
 
-    code = "invalid_version"
     exit_code = 2
 
 
 class WayFailedError(ServersError):
     """One way of getting a server failed, with the reason as text. The next way is tried."""
 
-    code = "way_failed"
-    retriable = True
-
 
 class ServerNotFoundError(ServersError):
     """No way led to a server of the wanted version. `attempts` contains (way, reason) in order."""
-
-    code = "server_not_found"
-    retriable = True
 
     def __init__(self, version: str, attempts: Sequence[tuple[str, str]]) -> None:
         self.version = version
@@ -46,8 +37,6 @@ class ServerNotFoundError(ServersError):
 class ServerStartError(ServersError):
     """A server ended or did not become ready in time. `log_tail` contains its last log lines."""
 
-    code = "server_start"
-
     def __init__(self, message: str, log_tail: Sequence[str] = ()) -> None:
         self.log_tail = tuple(log_tail)
         super().__init__("\n".join([message, *log_tail]))
@@ -56,12 +45,6 @@ class ServerStartError(ServersError):
 class PortTakenError(ServerStartError):
     """Another process uses the port a server was to listen on."""
 
-    code = "port_taken"
-    retriable = True
-
 
 class NoLeaderError(ServerStartError):
     """The servers of a cluster run, and do not agree on a meta leader."""
-
-    code = "no_leader"
-    retriable = True
