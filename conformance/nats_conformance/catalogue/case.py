@@ -12,7 +12,7 @@ differently, a `Difference` contains their result and the reason. A case whose s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -445,6 +445,13 @@ class Case(Ranged):
         """The entries that streams of the case copy from: the elements of all `sources`, and every `mirror`."""
         found = [entry for config in self.configs for entry in copied_entries(config)]
         return tuple(entry for entry in found if isinstance(entry, Mapping))
+
+    def with_configs(self, change: Callable[[Config], Config]) -> Case:
+        """Return the case with all its stream configurations changed."""
+        steps = tuple(
+            type(step)(change(step.config)) if isinstance(step, Create | Update) else step for step in self.steps
+        )
+        return replace(self, streams=tuple(map(change, self.streams)), steps=steps)
 
     def applies(self, version: Version) -> bool:
         """Return whether the case is about this version."""

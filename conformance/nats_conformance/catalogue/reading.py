@@ -218,11 +218,8 @@ def _in_full(case: Case) -> Case:
     if (case.scenario is None) == (not steps):
         at = () if case.scenario is None else ("scenario",)
         raise _WrongError("a case has steps, create, update, publish or a transform; or it names a scenario", *at)
-    if any(isinstance(step, Publish) for step in steps):
-        streams = tuple({"storage": "memory", **stream} for stream in streams)
-        steps = tuple(_in_memory(step) for step in steps)
     expectation = _with_messages(case.expectation, transform, "expect")
-    return replace(
+    whole = replace(
         case,
         create=None,
         update=None,
@@ -236,6 +233,9 @@ def _in_full(case: Case) -> Case:
             for at, each in enumerate(case.differences)
         ),
     )
+    if any(isinstance(step, Publish) for step in steps):  # an update cannot change the storage, so it has it, too
+        return whole.with_configs(lambda config: {"storage": "memory", **config})
+    return whole
 
 
 def _all_steps(case: Case) -> tuple[Step, ...]:
@@ -243,12 +243,6 @@ def _all_steps(case: Case) -> tuple[Step, ...]:
     if case.update is not None:
         first.append(Update(case.update))
     return (*first, *case.steps, *map(Publish, case.publish))
-
-
-def _in_memory(step: Step) -> Step:
-    if isinstance(step, Create | Update):  # an update cannot change the storage
-        return type(step)({"storage": "memory", **step.config})
-    return step
 
 
 def _with_subjects(case: Case) -> TransformCase | None:

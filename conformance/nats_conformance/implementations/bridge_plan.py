@@ -1,4 +1,4 @@
-"""Plans how the bridge plays a case: rules replace native features.
+"""Plans how the bridge plays a case: as another case, without native features, and with rules instead of them.
 
 Theory of operation. republish, subject_transform, sources and mirror are removed from the case's stream configurations
 and become rules with the same native objects. A stream that copies, or that has a transform at its ingress, becomes an
@@ -19,7 +19,6 @@ from nats_conformance.catalogue.case import (
     Expectation,
     Json,
     Publish,
-    Step,
     Update,
     copied_entries,
 )
@@ -110,18 +109,19 @@ class BridgePlan:
 
     Attributes:
         case: the case.
+        played: the case as the server gets it: without the members that are rules, and with other subjects of the
+            streams that rules fill.
         expectation: the expectation; it only decides which results to observe.
         accounts: of the streams, by name.
-        subjects: the reshaped streams' subjects here, by name.
         rules: all of them, those that are replaced before the sidecar starts included.
         begin: the number of steps before the sidecar starts.
         native: the native subjects of streams in separate accounts.
     """
 
     case: Case
+    played: Case
     expectation: Expectation
     accounts: Mapping[str, int]
-    subjects: Mapping[str, tuple[str, ...]]
     native: Mapping[str, tuple[str, ...]]
     rules: tuple[PlannedRule, ...]
     begin: int
@@ -136,26 +136,6 @@ class BridgePlan:
         """Whether more is to be seen than decisions."""
         seen = self.expectation
         return any(isinstance(step, Publish) for step in self.case.steps) or bool(seen.received or seen.stored)
-
-    def config(self, config: Mapping[str, Json]) -> dict[str, Json]:
-        """Return the configuration of a stream as the server gets it."""
-        made = {key: value for key, value in config.items() if key not in _RULES}
-        name = config.get("name")
-        if isinstance(name, str) and name in self.subjects and not _is_empty(config, *_COPYING, "subject_transform"):
-            made["subjects"] = list(self.subjects[name])
-            if not _is_empty(config, "mirror"):
-                made.pop("mirror_direct", None)
-        return made
-
-    def step(self, step: Step) -> Step:
-        """Return the step as the server gets it."""
-        match step:
-            case Create(config):
-                return Create(self.config(config))
-            case Update(config):
-                return Update(self.config(config))
-            case _:
-                return step
 
     def account(self, subject: bytes) -> int:
         """Return the account in which a message is published."""
@@ -175,13 +155,12 @@ def plan(case: Case, dialect: Dialect, server: Dialect) -> BridgePlan:
     _refuse(case, expectation, dialect, server)
     draft = _Draft(case, expectation, dialect)
     accounts = draft.accounts()
-    subjects = {name: draft.subjects(name) for name in draft.reshaped}
     native = {
         name: tuple(dict.fromkeys(text for config in draft.configs_of(name) for text in _texts(config.get("subjects"))))
         for name in draft.reshaped
     }
     rules = tuple(replace(rule, **draft.places(rule, accounts)) for rule in draft.rules)
-    return BridgePlan(case, expectation, accounts, subjects, native, rules, draft.begin)
+    return BridgePlan(case, draft.played(), expectation, accounts, native, rules, draft.begin)
 
 
 def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dialect) -> None:
@@ -316,6 +295,21 @@ class _Draft:
                 found["native"] = entries if rule.kind == "sources" else entries[0]
             found["sources"] = tuple((_text(entry, "name"), accounts.get(_text(entry, "name"), 0)) for entry in entries)
         return found
+
+    def played(self) -> Case:
+        """Return the case as the server gets it."""
+        subjects = {name: self.subjects(name) for name in self.reshaped}
+
+        def without_rules(config: Mapping[str, Json]) -> dict[str, Json]:
+            made = {key: value for key, value in config.items() if key not in _RULES}
+            name = str(config.get("name"))
+            if name in subjects and not _is_empty(config, *_COPYING, "subject_transform"):
+                made["subjects"] = list(subjects[name])
+                if not _is_empty(config, "mirror"):
+                    made.pop("mirror_direct", None)
+            return made
+
+        return self._case.with_configs(without_rules)
 
     def subjects(self, name: str) -> tuple[str, ...]:
         """Return the subjects of a reshaped stream: its own, and those that its rule publishes."""

@@ -75,7 +75,7 @@ class BridgeStage:
         Raises:
             SubjectError: the server refuses the set-up.
         """
-        case = self.plan.case
+        case = self.plan.played
         for account, stage in enumerate(self._stages):
             stage.prepare(() if account else case.listen)
         for subject in case.listen:
@@ -84,7 +84,7 @@ class BridgeStage:
         for stage in self._stages[1:]:
             self._letters.append((stage, await stage.client.subscribe(DEAD_LETTERS.encode())))
         for config in case.streams:
-            await self._of(config).set_up(self.plan.config(config))
+            await self._of(config).set_up(config)
         for step in case.steps[: self.plan.begin]:
             await self._carry_out(step)
 
@@ -113,12 +113,14 @@ class BridgeStage:
         self._refused[at] = code
         self._off.add(at)
         self._decisions[at] = Decision(refusal=ExpectedRefusal(None, code, None))
-        steps = [step for step in self.plan.case.steps if isinstance(step, Create | Update)]
+        steps = [step for step in self.plan.played.steps if isinstance(step, Create | Update)]
         if at < len(steps) and isinstance(steps[at], Create):
             await self._stages[rule.account].client.api(f"STREAM.DELETE.{rule.stream}")
 
     def _last_decision_on(self, stream: str) -> int | None:
-        configs = [step.config for step in self.plan.case.steps[: self.plan.begin] if isinstance(step, Create | Update)]
+        configs = [
+            step.config for step in self.plan.played.steps[: self.plan.begin] if isinstance(step, Create | Update)
+        ]
         found = [at for at, config in enumerate(configs) if config.get("name") == stream]
         return found[-1] if found else None
 
@@ -128,7 +130,7 @@ class BridgeStage:
         Raises:
             SidecarEndedError, SubjectError: as `Sidecar.until`.
         """
-        for step in self.plan.case.steps[self.plan.begin :]:
+        for step in self.plan.played.steps[self.plan.begin :]:
             if sidecar is None:
                 await self._carry_out(step)
             else:
@@ -185,7 +187,7 @@ class BridgeStage:
     async def _carry_out(self, step: Step) -> None:
         if isinstance(step, Settle):
             return
-        await self._where(step).carry_out(self.plan.step(step), self._decisions, self._acks)
+        await self._where(step).carry_out(step, self._decisions, self._acks)
         if isinstance(step, Create | Update):
             at = len(self._decisions) - 1
             decision = self._decisions[at]
@@ -234,7 +236,7 @@ class BridgeStage:
     def _has_limits(self) -> bool:
         """Return whether a message may be removed, or remove others, before a rule has read it."""
         limits = ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_age")
-        configs = [*self.plan.case.streams, *(each.config for each in self.plan.case.steps if isinstance(each, Create))]
+        configs = self.plan.played.configs
         return any(
             isinstance(config.get(limit), int) and config[limit] > 0 for config in configs for limit in limits
         ) or any(config.get("retention") in ("interest", "workqueue") for config in configs)
