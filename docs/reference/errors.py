@@ -27,7 +27,9 @@ This page is generated: `python -m docs.reference --write`.
 
 ## The sidecar's own errors
 
-`nats-bridge check --json` and the log event `sidecar.refused` name the kind of error in `code`.
+`nats-bridge check --json` and the log event `sidecar.refused` name the kind of error in `code`. `check --json` lists
+what it finds in `findings`: each entry has the name of the `rule`, `ok`, `code` and `text`. It also has `err_code`, the
+number of the server's own error, if a server refuses the same.
 """
 _API: Final = """\
 ## What a rule does after an error of the JetStream API
