@@ -212,7 +212,7 @@ class Delete(_InFile):
 class Purge(_InFile):
     """STREAM.PURGE: of the messages that match `filter`, those before `seq`, or all but the newest `keep`."""
 
-    __match_args__ = ("stream", "request")
+    __match_args__ = ("stream", "request")  # for those who send it or show it
 
     stream: str
     filter: str | None = None
