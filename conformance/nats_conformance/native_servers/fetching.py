@@ -2,6 +2,9 @@
 
 Ways are tried in a fixed order: PATH, the cache, Go, Debian's packages, the project's releases. The version of every
 result is checked before use. A server that was built or downloaded goes into the cache.
+
+Python packages with a server's binary exist, and none is used. Third parties build them from the sources, so the
+project's checksums do not fit, and they lack most of the versions that the suite tests.
 """
 
 from __future__ import annotations
