@@ -88,7 +88,7 @@ def test_json_that_is_no_object_is_the_servers_10025(validate: Any) -> None:
             b'\xef\xbb\xbf{"name": "S"}',
             "stdin:1:1: not valid JSON: it begins with a byte order mark; save it as UTF-8 without one\n",
         ),
-        (b"[" * 100_000, "stdin: not valid JSON: nested too deep\n"),
+        (b"[" * 100_000, "stdin: not valid JSON: nested too deeply\n"),
     ],
 )
 def test_what_is_no_json_exits_2_with_the_place(validate: Any, raw: bytes, said: str) -> None:

@@ -60,8 +60,8 @@ def check_command(
     """Check a configuration and run its tests. With --server, also check the cluster as `run` would. It changes
     nothing.
 
-    A file that a connection names, such as a certificate, must exist only if the check connects. Otherwise a missing
-    one is a warning.
+    Files that a connection names, such as certificates, need to exist only if the check connects. Otherwise a missing
+    file is a warning.
 
     Or validate a native stream configuration (STREAM.json, or - for stdin) as a server of the given version would when
     the stream is created or, with --previous, updated. Every setting is checked, with the server's own messages and

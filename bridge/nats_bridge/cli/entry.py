@@ -35,7 +35,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "failover": ("cli.failover:failover_command", "Plan how to move consumers to the copies of their streams."),
     "clean": ("cli.clean:clean_command", "Remove the sidecar's consumers and leases from servers."),
     "watch": ("cli.watch:watch_command", "Check whether native mirrors and sources make progress."),
-    "redrive": ("cli.redrive:redrive_command", "Publish dead letters on their original subjects again."),
+    "redrive": ("cli.redrive:redrive_command", "Publish dead letters again on their original subjects."),
 }
 # The commands of other distributions, which register them as entry points: which one has it, and the list's words.
 _ELSEWHERE: Final[dict[str, tuple[str, str]]] = {

@@ -258,7 +258,7 @@ class LineAnswerer:
         except ValueError as error:
             return _error(f"not valid JSON: {error}")
         except RecursionError:
-            return _error("not valid JSON: nested too deep")
+            return _error("not valid JSON: nested too deeply")
         if not isinstance(request, dict):
             return _error('must be an object: {"src", "dest", "subject"}')
         source, destination, subject = request.get("src"), request.get("dest"), request.get("subject")

@@ -54,8 +54,9 @@ def failover_command(save: Path | None, saved: Path | None, folder: Path | None,
     consumers with `nats consumer add STREAM --config FILE`. A plan from a --save file only covers the state at the time
     of the save, so save regularly. A file is replaced only when the new one is complete.
 
-    Exit codes: 0 every consumer continues with its next message, or the state was saved; 1 a consumer does not, no
-    stream is copied, or some did not answer; 2 usage or configuration error; 3 server unreachable.
+    Exit codes: 0 every consumer continues with its next message, or the state was saved; 1 a consumer would
+    not, no stream is copied, or a stream or consumer did not answer; 2 usage or configuration error; 3 server
+    unreachable.
 
     \b
     Example:

@@ -26,7 +26,7 @@ _DONE: Final = ("redriven", "doubtful", "refused", "interrupted")  # members of 
 @click.command("redrive")
 @click.argument("stream")
 @connection_options
-@click.option("--consumer", metavar="NAME", help="Only messages that this consumer gave up.")
+@click.option("--consumer", metavar="NAME", help="Only messages that this consumer gave up on.")
 @click.option("--subject", metavar="FILTER", help="Only messages with this subject; wildcards allowed.")
 @click.option("--max", "most", type=click.IntRange(min=1), metavar="N", help="Maximum number of messages.")
 @click.option("--rate", type=click.FloatRange(min=0.01), metavar="N", help="Maximum messages per second.")
@@ -38,7 +38,7 @@ _DONE: Final = ("redriven", "doubtful", "refused", "interrupted")  # members of 
 @click.option("--apply", is_flag=True, help="Publish the messages. Without this option, nothing is changed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def redrive_command(stream: str, as_json: bool, **given: Any) -> int:
-    """Publish the dead letters of STREAM on their original subjects again, each message once. Without --apply, only
+    """Publish the dead letters of STREAM again on their original subjects, each message once. Without --apply, only
     list them.
 
     The stream nats-bridge_redrive records which messages were put back, so another run does not put them back twice,

@@ -29,7 +29,7 @@ def read_stream_config(file: str) -> Any:
     except json.JSONDecodeError as error:
         raise ConfigError(f"{shown}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from None
     except RecursionError:
-        raise ConfigError(f"{shown}: not valid JSON: nested too deep") from None
+        raise ConfigError(f"{shown}: not valid JSON: nested too deeply") from None
     # The API's answers and `nats stream info --json` wrap the configuration.
     inner = config.get("config") if isinstance(config, dict) and "name" not in config else None
     return inner if isinstance(inner, dict) else config

@@ -31,7 +31,7 @@ _REQUESTS = 200.0  # per second, at most
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Seconds without progress, while messages are missing, after which a link is stalled.",
+    help="Treat a link as stalled after this many seconds without progress while messages are missing.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def watch_command(stalled_after: float, as_json: bool, **given: Any) -> int:

@@ -53,7 +53,8 @@ def init_command(wanted: tuple[str, ...], server: str, version: Dialect | None) 
     """Print rules for the parts of a native stream configuration that the server ignores or rejects.
 
     Supported parts: republish, subject_transform, sources and mirror. stdout gets only a configuration with the rules,
-    with comments on what they need. stderr lists which of the two provides each feature. Nothing is changed.
+    with comments on what they need. stderr lists whether the server, a rule or neither provides each feature. Nothing
+    is changed.
 
     Exit codes: 0 the server and the rules provide every feature; 1 neither can provide one of them; 2 usage or
     configuration error; 3 server unreachable.

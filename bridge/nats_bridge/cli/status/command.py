@@ -38,7 +38,7 @@ _BETWEEN = 1.0  # seconds from one look of --watch to the next
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole state as JSON, as GET /status returns it.")
 @click.option("--live", is_flag=True, help="Check only liveness, and ignore the state of servers. Exit code 0 or 1.")
-@click.option("--watch", is_flag=True, help="Show it every second, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh every second until Ctrl-C.")
 def status_command(url: str | None, config: Path | None, as_json: bool, live: bool, watch: bool) -> int:
     """Show a running sidecar: its rules, rates, lag and last errors.
 

@@ -34,7 +34,7 @@ class WatchRule(Rule):
         default=20.0,
         ge=0.1,
         le=86_400,
-        description="seconds without progress, while messages are missing, after which a copy is stalled",
+        description="seconds without progress, while messages are missing, before a copy counts as stalled",
     )
     on_stall: Literal["warn", "step_down"] = Field(
         default="warn",
