@@ -7,15 +7,15 @@ from random import Random
 from typing import Any
 
 from nats_conformance.catalogue.case import Message
-from tests.differential.drawn_configs import OTHERS, draw_config, draw_previous, draw_update
-from tests.differential.drawn_messages import draw_message
-from tests.differential.drawn_transforms import (
+from tests.differential.trial import ALL, Kind, Trial
+from tests.drawn.configs import OTHERS, draw_config, draw_previous, draw_update
+from tests.drawn.messages import draw_message
+from tests.drawn.transforms import (
     draw_filter,
     draw_subject,
     draw_transform,
     fitting_subject,
 )
-from tests.differential.trial import ALL, Kind, Trial
 
 TARGET, SOURCE = "S", "O"
 """The stream that is asked for, and the one whose messages it copies."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, TypeAlias
 
-from tests.differential.drawn_transforms import draw_filter, draw_transform
+from tests.drawn.transforms import draw_filter, draw_transform
 
 OTHERS: tuple[Mapping[str, Any], ...] = (
     {"name": "A", "subjects": ["a.>"], "storage": "memory"},
