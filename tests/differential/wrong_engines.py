@@ -102,6 +102,6 @@ WRONG = [
     Wrong(DropsDuplicates, Kind.REPUBLISH, 2, 1, "header_block"),
     Wrong(CountsFromZero, Kind.REPUBLISH, 1, 2, "header_block"),
     Wrong(StoresEmptyTokens, Kind.INGRESS, 0, 1, "subject"),
-    Wrong(ForgetsRecords, Kind.SOURCE, 3, 1, "header_block"),
+    Wrong(ForgetsRecords, Kind.SOURCE, 8, 1, "header_block"),
     Wrong(OtherWords, Kind.CREATE, 212, 0, "decision"),
 ]

@@ -8,20 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from nats_transforms.dialect import Dialect, dialect
+from tests.drawn.messages import draw_block, draw_payload, headers
 
 END = "end"
 """The last token of the subject of a round's last message."""
 
-_BLOCKS = [
-    b"",
-    b"NATS/1.0\r\nA: 1\r\nA: 2\r\na: 3\r\n\r\n",
-    b"NATS/1.0\r\nx-lower:v\r\nX-Spaces:   two  words  \r\nEmpty:\r\n\r\n",
-    b"NATS/1.0\r\nNats-Stream: liar\r\nNats-Sequence: 1\r\nNats-Last-Sequence: 9\r\n\r\n",
-    b"NATS/1.0\r\nLatin: \xe9\xff\r\nTab:\tvalue\t\r\n\r\n",
-    b"NATS/1.0\r\ntraceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n\r\n",
-    b"NATS/1.0 503 Not Today\r\nA: b\r\n\r\n",
-]
-_PAYLOADS = [b"", b"x", b"\r\nMSG fake 1 5\r\n", bytes(range(256)), b"p" * 2000]
 _FAR, _PAST = "@at 2099-01-01T00:00:00Z", "@at 2020-01-01T00:00:00Z"
 
 
@@ -183,11 +174,11 @@ def steps(shape: Shape, messages: int, chance: random.Random) -> Iterator[Step]:
             continue
         if "limit markers" in features:
             if number == messages // 2:
-                yield Publish(f"{name}.expiring.key", _block("Nats-TTL: 1s"))
+                yield Publish(f"{name}.expiring.key", headers("Nats-TTL: 1s"))
                 yield Expiry(f"{name}.expiring.key")
             yield _change(subject, number, chance)
             continue
-        block, payload = chance.choice(_BLOCKS), b"%d %b" % (number, chance.choice(_PAYLOADS))
+        block, payload = draw_block(chance, number), b"%d %b" % (number, draw_payload(chance))
         draw = chance.random()
         if draw < 0.03 and "removals" in features:
             yield Delete(chance.choice([0, 0, 1, 2, 9]))
@@ -195,21 +186,21 @@ def steps(shape: Shape, messages: int, chance: random.Random) -> Iterator[Step]:
             how = [{}, {"keep": 2}, {"filter": subject}, {"filter": subject, "keep": 1}]
             yield Purge(chance.choice(how[1:] if chance.random() < 0.9 else how))
         elif draw < 0.10 and "rollups" in features:
-            block = _block(f"Nats-Rollup: {chance.choice(['sub', 'sub', 'sub', 'all'])}", "A: b")
+            block = headers(f"Nats-Rollup: {chance.choice(['sub', 'sub', 'sub', 'all'])}", "A: b")
         elif draw < 0.20 and "ttl" in features:
-            block = _block(f"Nats-TTL: {chance.choice(['1s', '1h', 'never'])}", "A: b")
+            block = headers(f"Nats-TTL: {chance.choice(['1s', '1h', 'never'])}", "A: b")
         elif draw < 0.25 and "batches" in features:
             batches += 1
             yield Batch(tuple(_batched(subjects, f"{name}-{batches}", chance)))
             continue
         elif draw < 0.28 and "fast batches" in features:
             batches += 1
-            yield _fast(subjects, f"{name}-{batches}", chance)
+            yield _fast(subjects, f"{name}-{batches}", chance, messages + 100 * batches)
             continue
         elif draw < 0.31 and "schedules" in features:
             when, due = chance.choice([_FAR, _FAR, _PAST]), f"{name}.fired.{chance.choice('ab')}"
             subject = f"{name}.schedules.{number}"
-            block = _block(f"Nats-Schedule: {when}", f"Nats-Schedule-Target: {due}", "A: b")
+            block = headers(f"Nats-Schedule: {when}", f"Nats-Schedule-Target: {due}", "A: b")
         yield Publish(subject, block, payload)
     end = b"NATS/1.0\r\nNats-Incr: 1\r\n\r\n" if "counters" in features else b""
     yield Publish(f"{name}.{END}.{END}", end)
@@ -219,18 +210,20 @@ def _change(key: str, number: int, chance: random.Random) -> Publish:
     """A put, most with a TTL, a delete or a purge of a key, the purge with a TTL too."""
     what = chance.random()
     if what < 0.05:
-        return Publish(key, _block("KV-Operation: DEL"))
+        return Publish(key, headers("KV-Operation: DEL"))
     if what < 0.15:
         lines = ["KV-Operation: PURGE", "Nats-Rollup: sub", *(["Nats-TTL: 1s"] if what < 0.1 else [])]
-        return Publish(key, _block(*lines))
+        return Publish(key, headers(*lines))
     ttl = chance.choice(["1s", "1s", "2s", "1h", ""])
-    return Publish(key, _block(f"Nats-TTL: {ttl}") if ttl else b"", b"%d" % number)
+    return Publish(key, headers(f"Nats-TTL: {ttl}") if ttl else b"", b"%d" % number)
 
 
-def _fast(subjects: list[str], batch: str, chance: random.Random) -> FastBatch:
+def _fast(subjects: list[str], batch: str, chance: random.Random, first: int) -> FastBatch:
     size = chance.randint(2, 12)
     messages = (
-        Publish(chance.choice(subjects), chance.choice(_BLOCKS), b"%d of fast %b" % (number, batch.encode()))
+        Publish(
+            chance.choice(subjects), draw_block(chance, first + number), b"%d of fast %b" % (number, batch.encode())
+        )
         for number in range(1, size + 1)
     )
     return FastBatch(batch, tuple(messages), chance.random() < 0.5)
@@ -242,8 +235,4 @@ def _batched(subjects: list[str], batch: str, chance: random.Random) -> Iterator
         lines = [f"Nats-Batch-Id: {batch}", f"Nats-Batch-Sequence: {number}", "A: b"]
         if number == size:
             lines.append("Nats-Batch-Commit: 1")
-        yield Publish(chance.choice(subjects), _block(*lines), b"%d of %b" % (number, batch.encode()))
-
-
-def _block(*lines: str) -> bytes:
-    return b"NATS/1.0\r\n" + b"".join(line.encode() + b"\r\n" for line in lines) + b"\r\n"
+        yield Publish(chance.choice(subjects), headers(*lines), b"%d of %b" % (number, batch.encode()))

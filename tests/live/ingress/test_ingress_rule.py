@@ -23,8 +23,8 @@ from nats_conformance.native_servers import NativeServer
 from nats_transforms.dialect import server_dialect
 from nats_transforms.republish import StoredMessage, unpublishable
 from nats_transforms.transform import compile_transform
+from tests.drawn.messages import draw_block, draw_payload
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.republish.test_twin import BLOCKS, PAYLOADS
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import sidecar_processes
 from tests.live.sidecars import running, settings_for
@@ -82,7 +82,7 @@ async def test_the_stream_holds_what_a_native_transform_would_have_stored(
         for number in range(300):
             tokens = [chance.choice(["a", "bcd", "e-f", "--g", "日本", "é", "hijklmn", "-"]) for _ in range(2)]
             subject = ".".join([name, *tokens]).encode()
-            block, payload = chance.choice(BLOCKS), chance.choice(PAYLOADS)
+            block, payload = draw_block(chance, number), draw_payload(chance)
             answer = await bridged.store(b"b" + subject, payload, block)
             theirs = await native.store(b"n" + subject, payload, block)
             assert "error" not in theirs

@@ -13,31 +13,13 @@ from typing import Any
 
 import pytest
 
+from tests.drawn.messages import draw_block, draw_payload, headers
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
 MESSAGES = 400
-
-BLOCKS = [
-    b"",
-    b"NATS/1.0\r\nA: 1\r\n\r\n",
-    b"NATS/1.0\r\nA: 1\r\nA: 2\r\na: 3\r\n\r\n",
-    b"NATS/1.0\r\nx-lower:v\r\nX-Spaces:   two  words  \r\n\r\n",
-    b"NATS/1.0\r\nEmpty:\r\nEmpty-Too: \r\n\r\n",
-    b"NATS/1.0\r\nNats-Stream: liar\r\nNats-Sequence: 1\r\nNats-Last-Sequence: 9\r\nNats-Subject: x\r\n\r\n",
-    b"NATS/1.0\r\nNats-Msg-Size: 17\r\nNats-Time-Stamp: never\r\n\r\n",
-    "NATS/1.0\r\nName: Zoë, 日本\r\n\r\n".encode(),
-    b"NATS/1.0\r\nLatin: \xe9\xff\r\n\r\n",
-    b"NATS/1.0\r\nTab:\tvalue\t\r\nColon: a:b:c\r\n\r\n",
-    b"NATS/1.0\r\nLong: " + b"y" * 3000 + b"\r\n\r\n",
-    b"NATS/1.0\r\ntraceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n\r\n",
-    b"Foo: bar\r\n\r\n",
-    b"NATS/1.0\r\n\r\n",
-    b"NATS/1.0 503 Not Today\r\nA: b\r\n\r\n",
-]
-PAYLOADS = [b"", b"x", b"\r\n", b"MSG fake 1 5\r\n", bytes(range(256)), b"p" * 128, b"q" * 70_000]
 
 STREAMS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -70,14 +52,13 @@ async def _publish(peer: RawPeer, name: str, seed: int, rollups: bool, taken: Ca
     source = random.Random(seed)
     subjects = [f"{name}.{kind}.{item}" for kind in ("orders", "users", "日本") for item in ("a", "bcd", "e-f", "é")]
     subjects += [f"{name}.single", f"{name}.x.y.z"]
-    for _ in range(MESSAGES):
+    for number in range(MESSAGES):
         subject = source.choice(subjects).encode()
-        block = source.choice(BLOCKS)
-        payload = source.choices(PAYLOADS, weights=[4, 8, 4, 4, 4, 8, 1])[0]
+        block, payload = draw_block(source, number), draw_payload(source)
         if source.random() < 0.05:
-            block = b"NATS/1.0\r\nNats-Msg-Id: id-%d\r\n\r\n" % source.randrange(8)
+            block = headers(f"Nats-Msg-Id: id-{source.randrange(8)}")
         if rollups and source.random() < 0.06:
-            block = b"NATS/1.0\r\nNats-Rollup: %b\r\n\r\n" % source.choice([b"sub", b"sub", b"all"])
+            block = headers(f"Nats-Rollup: {source.choice(['sub', 'sub', 'all'])}")
         answer = await peer.store(subject, payload, block)
         await taken(int(answer["seq"]))
 
