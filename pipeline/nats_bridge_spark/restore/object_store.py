@@ -14,6 +14,7 @@ from typing import Final
 
 from nats_bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.consuming.replay import Replay
+from nats_bridge.consuming.stream_range import messages
 
 _OBJECTS: Final = "$O."
 _CHUNKS: Final = ".C."
@@ -59,14 +60,13 @@ async def _named(api: JetStreamApi, stream: str, prefix: str) -> set[str] | None
     newest: dict[bytes, str] = {}
     last = int((await api.stream_info(stream))["state"]["last_seq"])
     replay = Replay(api, stream, (f"{prefix}{_DESCRIPTIONS}>",))
-    async with contextlib.aclosing(replay.between(1, last)) as batches:
-        async for batch in batches:
-            for subject, _, _, payload in batch:
-                try:
-                    described = json.loads(payload)
-                    newest[subject] = "" if described.get("deleted") else str(described["nuid"])
-                except (ValueError, KeyError, AttributeError):
-                    return None
+    async with contextlib.aclosing(messages(replay, 1, last)) as metadata:
+        async for subject, _, _, payload in metadata:
+            try:
+                described = json.loads(payload)
+                newest[subject] = "" if described.get("deleted") else str(described["nuid"])
+            except (ValueError, KeyError, AttributeError):
+                return None
     return set(newest.values())
 
 

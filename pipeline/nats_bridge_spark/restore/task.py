@@ -28,6 +28,7 @@ from nats_bridge.client.stream_identity import Bounds, KnownStream
 from nats_bridge.client.waiting import LEADER_AWAY
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
+from nats_bridge.consuming.stream_range import messages
 from nats_bridge.errors import ApiError
 from nats_bridge.kinds.copying.position.last_sequence_probe import last_sequence_behind
 from nats_bridge.kinds.copying.target import Target
@@ -226,11 +227,9 @@ class _Round:
         """Return the messages at the stream's end by sequence, after waiting until their ids are forgotten."""
         held, newest_id = dict[int, _Stored](), b""
         replay = Replay(self._connection.api, self._stream)
-        async with contextlib.aclosing(replay.between(max(1, last - CHECKED + 1), last)) as batches:
-            async for batch in batches:
-                for subject, reply, block, payload in batch:
-                    held[AckReply.parse(reply).stream_sequence] = (subject, block, payload)
-                    newest_id = header_block.read(block, _ID) or newest_id
+        async for subject, reply, block, payload in messages(replay, max(1, last - CHECKED + 1), last):
+            held[AckReply.parse(reply).stream_sequence] = (subject, block, payload)
+            newest_id = header_block.read(block, _ID) or newest_id
         if newest_id:
             await self._forgotten(newest_id)
         return held

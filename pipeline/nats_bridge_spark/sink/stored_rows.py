@@ -15,7 +15,7 @@ from typing import Final
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.kinds.copying.position.tail_reader import pieces_back, read_piece
+from nats_bridge.consuming.stream_range import backwards, read_piece
 from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.sink.row_ids import RowId, RowPlace
 from nats_bridge_spark.source.stream_state import removes_messages
@@ -164,7 +164,7 @@ async def _add_range(
     found: StoredRows, api: JetStreamApi, info: Json, first: int, last: int, place: RowPlace, *, ids: bool
 ) -> None:
     if first <= last:
-        await read_piece(_replay(api, info), first, last, partial(_Rows, place, found, ids), newest=True)
+        await read_piece(_replay(api, info), first, last, partial(_Rows, place, found, ids))
 
 
 async def read_back(api: JetStreamApi, info: Json, first: int, last: int, place: RowPlace, *, ids: bool) -> StoredRows:
@@ -177,10 +177,8 @@ async def read_back(api: JetStreamApi, info: Json, first: int, last: int, place:
         ApiError: the server does not answer.
     """
     found = _no_rows(info)
-    replay = _replay(api, info)
-    for low, high in pieces_back(first, last):
-        rows, _ = await read_piece(replay, low, high, partial(_Rows, place, found, ids), newest=high == last)
-        if rows.earlier:
+    async for piece in backwards(_replay(api, info), first, last, partial(_Rows, place, found, ids)):
+        if piece.taker.earlier:
             break
     return found
 

@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 
 from benchmarks.far_wire import FarWire
 from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.consuming import stream_range
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.kinds.copying.position import comparing, resuming
-from nats_bridge.kinds.copying.position import tail_reader as target_tail
 from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
 from nats_bridge.kinds.copying.position.resume_point import Resume
 from nats_bridge.kinds.copying.position.resuming import Confirmed, Resuming
@@ -143,7 +143,7 @@ FEW = 8
 
 @pytest.fixture
 def checks_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_tail, "FIRST_PIECE", 4)
+    monkeypatch.setattr(stream_range, "FIRST_PIECE", 4)
     for module in (resuming, comparing):
         monkeypatch.setattr(module, "NEWEST", FEW)
     monkeypatch.setattr(comparing, "CHECKED_COPIES", 8 * FEW)

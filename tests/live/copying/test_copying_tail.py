@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nats_bridge.kinds.copying.position import tail_reader as target_tail
+from nats_bridge.consuming import stream_range
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
@@ -21,7 +21,7 @@ async def test_what_was_copied_is_not_read_again(
     unique_name: Callable[[str], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(target_tail, "FIRST_PIECE", 4)
+    monkeypatch.setattr(stream_range, "FIRST_PIECE", 4)
     url = await servers.url("2.15.3")
     here = await Copies.make(await raw_peer(url), unique_name("tail"))
     for number in range(5):

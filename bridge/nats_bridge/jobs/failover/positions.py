@@ -17,9 +17,10 @@ from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
+from nats_bridge.consuming.stream_range import backwards, read_piece
 from nats_bridge.jobs.failover.copied_stream import CopiedStream
 from nats_bridge.kinds.copying.position.resume_point import is_of_this_source
-from nats_bridge.kinds.copying.position.tail_reader import StoredCopy, pieces_back, read_piece
+from nats_bridge.kinds.copying.position.tail_reader import StoredCopy
 from nats_bridge.kinds.copying.writing.window import CHECKED_COPIES
 from nats_transforms import header_block
 from nats_transforms.source_record import last_record
@@ -216,11 +217,8 @@ async def _backwards(copied: CopiedStream, target: JetStreamApi, places: Sequenc
     found = Copies([0] * len(copied.entries), 0, last)
     settled = [0] * len(copied.entries)  # copies in a row that no consumer needs
     replay = _replay(target, copied.target)
-    for low, high in pieces_back(first, last):
-        if min(settled) >= enough:
-            break
-        piece, _ = await read_piece(replay, low, high, partial(_InTarget, copied), newest=high == last)
-        for at, sequence, entry, subject in reversed(piece.messages):
+    async for piece in backwards(replay, first, last, partial(_InTarget, copied)):
+        for at, sequence, entry, subject in reversed(piece.taker.messages):
             if not sequence:
                 continue
             found.newest_at = found.newest_at or at
@@ -228,6 +226,8 @@ async def _backwards(copied: CopiedStream, target: JetStreamApi, places: Sequenc
             settled[entry] = 0 if sequence > floor else settled[entry] + 1
             for place in places:
                 place.see_before(at, sequence, subject)
+        if min(settled) >= enough:
+            break
     return found
 
 
@@ -267,8 +267,7 @@ _Taker = TypeVar("_Taker", _InTarget, _InSource)
 async def _pieces(replay: Replay, first: int, last: int, make: Callable[[], _Taker]) -> AsyncIterator[_Taker]:
     """Read a range in pieces, and read a piece again if its replica lagged behind."""
     for low in range(first, last + 1, _PIECE):
-        piece, _ = await read_piece(replay, low, min(low + _PIECE - 1, last), make, newest=True)
-        yield piece
+        yield (await read_piece(replay, low, min(low + _PIECE - 1, last), make)).taker
 
 
 def _replay(api: JetStreamApi, info: Json) -> Replay:

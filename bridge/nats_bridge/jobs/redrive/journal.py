@@ -13,10 +13,9 @@ time that was seen first stays in the records' subject and in the ids of redrive
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import zlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from nats_bridge.client.connection import Connection
@@ -28,19 +27,12 @@ from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge.client.waiting import ANSWER
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
+from nats_bridge.consuming.stream_range import messages
 from nats_bridge.errors import ApiError, RuleRefusedError
 from nats_transforms.header_block import START
 
 JOURNAL: Final = "nats-bridge_redrive"
 """The stream of the records, in the account of the dead letters."""
-
-
-async def messages_of(replay: Replay, first: int, last: int) -> AsyncIterator[tuple[int, bytes, bytes]]:
-    """Sequence, header block and payload of each message there, in order."""
-    async with contextlib.aclosing(replay.between(first, last)) as batches:
-        async for batch in batches:
-            for _, reply, block, payload in batch:
-                yield AckReply.parse(reply).stream_sequence, block, payload
 
 
 class JournalPublisher:
@@ -128,7 +120,8 @@ class Journal:
         while newest is not None and self._newest != newest.sequence:  # a replica may not have the newest ones yet
             self.done, self.doubtful, self._newest = set(), set(), 0
             replay = Replay(self._api, JOURNAL, (self._subject,))
-            async for self._newest, _, payload in messages_of(replay, 1, newest.sequence):
+            async for _, reply, _, payload in messages(replay, 1, newest.sequence):
+                self._newest = AckReply.parse(reply).stream_sequence
                 self._apply(json.loads(payload))
 
     async def _first_created(self) -> str:

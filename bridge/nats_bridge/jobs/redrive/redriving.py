@@ -25,9 +25,11 @@ from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.client.tasks import happens
 from nats_bridge.client.waiting import LEADER_AWAY
+from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.missing_streams import named_stream
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.jobs.redrive.journal import JOURNAL, Journal, JournalPublisher, Pending, messages_of
+from nats_bridge.consuming.stream_range import messages
+from nats_bridge.jobs.redrive.journal import JOURNAL, Journal, JournalPublisher, Pending
 from nats_bridge.jobs.redrive.letter import Letter, read_letter, redrive_id, restored, without_last
 from nats_bridge.permissions.need import ANY_STREAM, Need, api_subject, write
 from nats_bridge.permissions.reading import replays
@@ -237,10 +239,11 @@ class Redriving:
         direct = info["config"].get("retention", "limits") != "limits"
         letters = [
             letter
-            async for number, block, _ in messages_of(
+            async for _, reply, block, _ in messages(
                 Replay(self._api, wanted.stream, headers_only=True, direct=direct), first, last
             )
-            if (letter := read_letter(number, without_last(block, b"Nats-Msg-Size")))  # the server appends that
+            # The server appends that.
+            if (letter := read_letter(AckReply.parse(reply).stream_sequence, without_last(block, b"Nats-Msg-Size")))
         ]
         result.held = len(letters)
         begun = {number for twins in journal.pending.letters for number in twins}
@@ -375,8 +378,8 @@ class Redriving:
             ids: set[bytes] = set()
             seen, end = 0, floor
             replay = Replay(self._api, name, headers_only=True, direct=not keeps_read)
-            async for sequence, block, _ in messages_of(replay, floor + 1, last):
-                seen, end = seen + 1, sequence
+            async for _, reply, block, _ in messages(replay, floor + 1, last):
+                seen, end = seen + 1, AckReply.parse(reply).stream_sequence
                 ids.add(header_block.read(block, b"Nats-Msg-Id") or b"")
             # A replica may not have the end yet.
             if end == last or await self._api.stored_message(name, last) is None:

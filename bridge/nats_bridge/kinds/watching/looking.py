@@ -18,8 +18,8 @@ from nats_bridge.client.stream_identity import Bounds, KnownStream, MessageStamp
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay, standing_config
+from nats_bridge.consuming.stream_range import backwards
 from nats_bridge.errors import ApiError, NotPermittedError
-from nats_bridge.kinds.copying.position.tail_reader import pieces_back, read_piece
 from nats_bridge.kinds.watching.link import Link
 from nats_bridge.kinds.watching.request_rate import RequestRate
 from nats_transforms import header_block
@@ -164,14 +164,14 @@ class Looking:
         last, direct = int(target["state"]["last_seq"]), target["config"].get("retention", "limits") != "limits"
         replay = Replay(self.connection.api, self.link.target, headers_only=True, direct=direct)
         behind = 0
-        for low, high in pieces_back(first, last):
-            await self.rate.turn(_READING)
-            piece, found = await read_piece(replay, low, high, partial(_Newest, self.link), newest=high == last)
-            if piece.position:
-                self._position, self._at = piece.position, piece.at
-                self._is_certain = behind + piece.behind == last - piece.at
+        await self.rate.turn(_READING)
+        async for piece in backwards(replay, first, last, partial(_Newest, self.link)):
+            if (newest := piece.taker).position:
+                self._position, self._at = newest.position, newest.at
+                self._is_certain = behind + newest.behind == last - newest.at
                 return
-            behind += found
+            behind += piece.found
+            await self.rate.turn(_READING)
         self._is_certain = self._is_certain and behind == last - self._read_to
 
     async def _missing(self, source: Json, position: int) -> int:

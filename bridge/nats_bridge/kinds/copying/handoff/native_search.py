@@ -14,7 +14,7 @@ from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.kinds.copying.position.tail_reader import first_sequence, pieces_back, read_piece
+from nats_bridge.consuming.stream_range import backwards, first_sequence
 from nats_transforms.dialect import Dialect
 from nats_transforms.source_record import HEADER, first_record, last_record
 from nats_transforms.sourcing import Sourcing, compile_sourcing
@@ -99,11 +99,12 @@ async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[Searc
     first = await first_sequence(api, stream)
     found: list[Found | None] = [None] * len(wanted)
     replay = Replay(api, stream, headers_only=True)
-    for low, high in pieces_back(first, last):
+    if not wanted:
+        return found
+    async for piece in backwards(replay, first, last, partial(_Newest, wanted)):
+        found = [before or now for before, now in zip(found, piece.taker.found, strict=True)]
         if None not in found:
             break
-        piece, _ = await read_piece(replay, low, high, partial(_Newest, wanted), newest=high == last)
-        found = [before or now for before, now in zip(found, piece.found, strict=True)]
     return found
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
+from nats_bridge.consuming.stream_range import messages
 from nats_bridge.kinds.copying.handoff.native_search import Found
 from nats_bridge.kinds.copying.position.comparing import NEWEST, compared_entry
 from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
@@ -104,18 +105,17 @@ async def _perhaps_copied(streams: EntryStreams, gaps: _Gaps, after: int) -> lis
     found: list[tuple[int, bytes]] = []
     # Only then does each lost message have a newer one with the same subject.
     by_subject_only = _loses_by_subject_only(streams.target_info["config"])
-    async with contextlib.aclosing(streams.source.between(after + 1, streams.source_last)) as batches:
-        async for batch in batches:
-            for subject, reply, _, _ in batch:
-                destination = streams.sourcing.destination(subject)
-                if destination is None:
-                    continue
-                # Copies are made in order: if one was certainly not made, no later one was.
-                if by_subject_only and destination not in gaps.subjects:
-                    return found
-                found.append((AckReply.parse(reply).stream_sequence, destination))
-                if len(found) == gaps.lost:
-                    return found
+    async with contextlib.aclosing(messages(streams.source, after + 1, streams.source_last)) as following:
+        async for subject, reply, _, _ in following:
+            destination = streams.sourcing.destination(subject)
+            if destination is None:
+                continue
+            # Copies are made in order: if one was certainly not made, no later one was.
+            if by_subject_only and destination not in gaps.subjects:
+                break
+            found.append((AckReply.parse(reply).stream_sequence, destination))
+            if len(found) == gaps.lost:
+                break
     return found
 
 
@@ -136,10 +136,9 @@ async def _gaps(streams: EntryStreams, behind: int) -> _Gaps:
     held, last = 0, streams.last
     subjects: set[bytes] = set()
     replay = Replay(streams.target_api, streams.target.name, headers_only=True)
-    async with contextlib.aclosing(replay.between(behind + 1, last)) as batches:
-        async for batch in batches:
-            held += len(batch)
-            subjects.update(subject for subject, *_ in batch)
+    async for subject, *_ in messages(replay, behind + 1, last):
+        held += 1
+        subjects.add(subject)
     return _Gaps(max(last - behind - held, 0), subjects)
 
 

@@ -39,6 +39,7 @@ from typing import TypeAlias
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply, fields_behind
 from nats_bridge.consuming.replay import Replay
+from nats_bridge.consuming.stream_range import backwards, first_sequence, messages
 from nats_bridge.kinds.copying.position import tail_reader as target_tail
 from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
 from nats_bridge.kinds.copying.position.resume_point import (
@@ -51,9 +52,6 @@ from nats_bridge.kinds.copying.position.resume_point import (
 from nats_bridge.kinds.copying.position.tail_reader import (
     StoredCopy,
     TargetTail,
-    first_sequence,
-    pieces_back,
-    read_piece,
 )
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.window import CHECKED_COPIES, LEAST
@@ -158,17 +156,15 @@ async def _source_between(
     source: Replay, rule: Sourcing | Republish, first: int, last: int
 ) -> dict[int, SourceMessage]:
     """Return the rule's selection of the source between two sequences, both included."""
-    messages: dict[int, SourceMessage] = {}
+    selected: dict[int, SourceMessage] = {}
     where = rule.where if isinstance(rule, Sourcing) else None
-    async with contextlib.aclosing(source.between(first, last)) as batches:
-        async for batch in batches:
-            for subject, reply, block, _ in batch:
-                destination = rule.destination(subject)
-                if destination is not None and (where is None or where.holds(block)):
-                    ack = AckReply.parse(reply)
-                    message_id = header_block.read(block, b"Nats-Msg-Id")
-                    messages[ack.stream_sequence] = SourceMessage(ack.time_ns, destination, message_id)
-    return messages
+    async for subject, reply, block, _ in messages(source, first, last):
+        destination = rule.destination(subject)
+        if destination is not None and (where is None or where.holds(block)):
+            ack = AckReply.parse(reply)
+            message_id = header_block.read(block, b"Nats-Msg-Id")
+            selected[ack.stream_sequence] = SourceMessage(ack.time_ns, destination, message_id)
+    return selected
 
 
 async def has_gap(streams: EntryStreams, before: int) -> bool:
@@ -188,11 +184,10 @@ async def has_gap(streams: EntryStreams, before: int) -> bool:
     holes = gaps(sequences)
     if not holes:
         return False
-    async with contextlib.aclosing(streams.source.between(holes[0][0] + 1, holes[-1][1] - 1)) as batches:
-        async for batch in batches:
-            for subject, reply, block, _ in batch:
-                if AckReply.parse(reply).stream_sequence not in held and streams.sourcing.selects(subject, block):
-                    return True
+    async with contextlib.aclosing(messages(streams.source, holes[0][0] + 1, holes[-1][1] - 1)) as between:
+        async for subject, reply, block, _ in between:
+            if AckReply.parse(reply).stream_sequence not in held and streams.sourcing.selects(subject, block):
+                return True
     return False
 
 
@@ -202,15 +197,15 @@ async def _sequences(streams: EntryStreams) -> list[int]:
     found: list[int] = []
     newest_ns = 0
     replay = Replay(streams.target_api, streams.target.name, headers_only=True)
-    for low, high in pieces_back(first, streams.last, found, CHECKED_COPIES):
-        make = partial(_SequencesOfCopies, streams)
-        piece, _ = await read_piece(replay, low, high, make, newest=high == streams.last)
-        newest_ns = newest_ns or max(piece.times_ns, default=0)
+    make = partial(_SequencesOfCopies, streams)
+    async for piece in backwards(replay, first, streams.last, make, found, CHECKED_COPIES):
+        copies = piece.taker
+        newest_ns = newest_ns or max(copies.times_ns, default=0)
         since_ns = newest_ns - target_tail.TOGETHER_NS
-        stored = zip(piece.sequences, piece.times_ns, strict=True)
+        stored = zip(copies.sequences, copies.times_ns, strict=True)
         young = [sequence for sequence, time_ns in stored if time_ns >= since_ns]
         found[:0] = young
-        if len(found) >= CHECKED_COPIES or (newest_ns and (not young or len(young) < len(piece.sequences))):
+        if len(found) >= CHECKED_COPIES or (newest_ns and (not young or len(young) < len(copies.sequences))):
             break
     return found[-CHECKED_COPIES:]
 

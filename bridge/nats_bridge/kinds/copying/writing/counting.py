@@ -13,7 +13,6 @@ Totals that a target's limits have removed are unknown. Then a message adds its 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.operations import parts_of, publication
 from nats_bridge.consuming.replay import Replay
+from nats_bridge.consuming.stream_range import messages
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.acting_headers import INCREMENT, renamed
 from nats_bridge.kinds.copying.counters import CopyCounters
@@ -183,11 +183,9 @@ class Counting:
         """Return the totals in the newest copy of the entry, when other clients have written after it."""
         found = None
         replay = Replay(self._api, self._plan.stream, (subject,), headers_only=True)
-        async with contextlib.aclosing(replay.between(1, last)) as batches:
-            async for batch in batches:
-                for _, _, block, _ in batch:
-                    if _OURS in block:
-                        found = self._read(block) or found
+        async for _, _, block, _ in messages(replay, 1, last):
+            if _OURS in block:
+                found = self._read(block) or found
         return found
 
     def _read(self, block: bytes) -> Totals | None:
