@@ -23,7 +23,7 @@ def test_stages_on_one_base_that_names_no_registry() -> None:
     ]
 
 
-def test_everything_is_installed_from_lock_files_with_hashes_or_without_an_index() -> None:
+def test_everything_is_installed_from_hashed_locks_or_without_an_index() -> None:
     commands = re.findall(r"^RUN (.*)$", TEXT, re.M)
     installs = [
         part for command in commands for part in command.split("&&") if re.search(r"\b(install|wheel) --", part)

@@ -119,7 +119,7 @@ async def test_the_suite_is_in_an_image_of_the_same_file_and_not_in_the_sidecars
     assert report["counts"]["pass"] >= 5
 
 
-def test_its_settings_are_what_the_package_declares_and_kubernetes_can_judge(image: Image) -> None:
+def test_its_settings_are_those_declared_and_kubernetes_can_judge_them(image: Image) -> None:
     config, project = image.config, DECLARED
     labels = {
         name.removeprefix("org.opencontainers.image."): said

@@ -70,7 +70,7 @@ def has_no_rights(facts: dict[str, str]) -> bool:
     return user and not any(capabilities) and (facts["NoNewPrivs"], facts["Seccomp"]) == ("1", "2")
 
 
-async def test_a_pod_is_probed_reads_a_rotated_secret_and_a_changed_configmap_and_ends(
+async def test_a_pod_is_probed_follows_secret_and_configmap_and_ends(
     image: Image, native_server: Callable[..., NativeServer], enduring_peer: OpenPeer
 ) -> None:
     manifests, config = with_login(render(OVERLAYS["standalone"]))

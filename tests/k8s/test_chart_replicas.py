@@ -36,7 +36,7 @@ def strategy(pod: Pod) -> str:
     return str(pod.workload["spec"]["strategy"].get("type", "RollingUpdate"))
 
 
-def test_the_default_replicas_have_leases_without_a_section_in_the_configuration(tmp_path: Path) -> None:
+def test_default_replicas_have_leases_without_a_configuration_section(tmp_path: Path) -> None:
     assert load(WITHOUT, {}).leadership is None
     pod, settings = deployed(WITHOUT, folder=tmp_path)
     assert pod.workload["spec"]["replicas"] == 2

@@ -171,7 +171,7 @@ def test_the_schema_knows_the_values_and_no_others() -> None:
     assert set(EVERYTHING) <= set(listed)
 
 
-def test_by_default_pods_have_the_account_of_the_namespace_without_its_token(tmp_path: Path) -> None:
+def test_by_default_pods_have_the_namespace_account_without_its_token(tmp_path: Path) -> None:
     made = standalone({}, tmp_path)
     (pod,) = pods(made)
     assert not of_kind(made, "ServiceAccount")

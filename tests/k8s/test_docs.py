@@ -122,7 +122,7 @@ def test_the_patch_that_leaves_readiness_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_an_application_with_the_label_gets_the_sidecar_and_one_without_does_not(kind: str, tmp_path: Path) -> None:
+def test_only_an_application_with_the_label_gets_the_sidecar(kind: str, tmp_path: Path) -> None:
     copied = tmp_path / "k8s"
     run(["cp", "-r", str(PROJECT / "k8s"), str(copied)], tmp_path)
     application = copied / "example-app/deployment.yaml"

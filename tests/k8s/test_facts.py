@@ -44,7 +44,7 @@ def settings_of(manifests: tuple[Manifest, ...], folder: Path) -> Settings:
     return load(file, variables(pod))
 
 
-def test_the_container_runs_what_the_image_runs_on_the_file_that_is_mounted(manifests: tuple[Manifest, ...]) -> None:
+def test_the_container_runs_the_image_command_on_the_mounted_file(manifests: tuple[Manifest, ...]) -> None:
     (pod,) = pods(manifests)
     assert "command" not in pod.bridge  # the image's entry point
     assert pod.bridge["args"] == json.loads(of_image("CMD"))
@@ -76,9 +76,7 @@ def test_the_rendered_configuration_is_the_overlays_file(overlay: str, manifests
     assert config["data"] == {"config.yaml": (OVERLAYS[overlay] / "config.yaml").read_text("utf-8")}
 
 
-def test_credentials_that_the_configuration_suggests_are_where_the_secret_is_mounted(
-    overlay: str, manifests: tuple[Manifest, ...]
-) -> None:
+def test_suggested_credentials_are_where_the_secret_is_mounted(overlay: str, manifests: tuple[Manifest, ...]) -> None:
     (pod,) = pods(manifests)
     text = (OVERLAYS[overlay] / "config.yaml").read_text("utf-8")
     (path,) = re.findall(r"# creds: (\S+) #", text)

@@ -107,7 +107,7 @@ def test_there_is_no_release_of_nothing(releasing: ModuleType) -> None:
         releasing.with_section("## [Unreleased]\n\n## [1.0.0] - 2026-01-01\n\n- A feature.\n", "1.0.1", "2026-01-02")
 
 
-def test_the_changelog_has_a_part_for_what_comes_next_and_one_for_each_release(releasing: ModuleType) -> None:
+def test_the_changelog_has_a_part_for_the_next_and_for_each_release(releasing: ModuleType) -> None:
     headings = re.findall(r"^## (.+)$", (PROJECT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert headings[0] == "[Unreleased]"
     assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d{2}-\d{2}", heading) for heading in headings[1:])

@@ -57,7 +57,7 @@ def test_a_release_begins_with_a_tag_and_needs_the_tests_of_the_package() -> Non
     }
 
 
-def test_newer_servers_are_looked_for_each_day_and_the_report_is_there_when_they_differ(tmp_path: Path) -> None:
+def test_newer_servers_are_looked_for_daily_and_differences_reported(tmp_path: Path) -> None:
     found = workflow("follow.yml")
     (timer,) = found["on"]["schedule"]
     assert re.fullmatch(r"\d+ \d+ \* \* \*", timer["cron"])

@@ -142,7 +142,7 @@ async def test_a_killed_job_is_run_again(wired: Callable[..., Any], tmp_path: Pa
     await copies.are_exact()
 
 
-async def test_a_target_that_is_recreated_under_a_backfill_is_filled_by_the_next_one(wired: Callable[..., Any]) -> None:
+async def test_a_target_recreated_during_a_backfill_is_filled_by_the_next_one(wired: Callable[..., Any]) -> None:
     copies, wire, settings = await wired("2.10.27")
     await filled(copies, 12_000)
     job = asyncio.create_task(backfilled(settings))

@@ -82,7 +82,7 @@ def native_and_bridged(messages: int = MESSAGES) -> Sides:
     return left, right
 
 
-def test_a_native_and_a_bridged_target_are_equal_and_what_is_not_compared_is_said(
+def test_native_and_bridged_targets_are_equal_and_omissions_are_named(
     compare: Compare, last_result: list[DiffResult]
 ) -> None:
     assert compare(*native_and_bridged()) == {}

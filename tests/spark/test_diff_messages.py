@@ -67,7 +67,7 @@ def test_names_of_external_streams() -> None:
         (b"Nats-Scheduler: a", b"Nats-Bridge-Scheduler: a"),
     ],
 )
-def test_headers_of_counters_and_schedules_are_equal_to_those_of_a_native_copy(native: bytes, bridged: bytes) -> None:
+def test_headers_of_counters_and_schedules_are_those_of_a_native_copy(native: bytes, bridged: bytes) -> None:
     """kd/copy/renamed."""
     left = block(b"A: 1", native, b"Nats-Stream-Source: O 7 > > a")
     right = block(b"A: 1", bridged, b"Nats-Bridge-Source: O 7 > > a")
@@ -233,7 +233,7 @@ def test_blocks_differ_if_and_only_if_something_is_reported(left: bytes, right: 
     assert all(kind in KINDS for kind, *_ in reported)
 
 
-def test_of_several_messages_of_one_identity_the_equal_ones_belong_together() -> None:
+def test_equal_messages_of_one_identity_belong_together() -> None:
     def side(sequence: int, data: bytes) -> ComparedMessage:
         return ComparedMessage(sequence, b"", b"a", b"", data)
 

@@ -207,7 +207,7 @@ async def test_what_consumers_decide_about_is_not_read(url: str, peer: RawPeer, 
         await Read(url, stream).plan()
 
 
-async def test_of_the_streams_of_a_pattern_those_that_cannot_be_read_are_left_out(
+async def test_streams_of_a_pattern_that_cannot_be_read_are_left_out(
     url: str, peer: RawPeer, stream: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await _fill(peer, f"{stream}_A", 3)

@@ -97,7 +97,7 @@ async def test_a_read_leaves_no_consumer_behind(url: str, peer: RawPeer, stream:
     assert not (await peer.api(f"CONSUMER.NAMES.{stream}"))["consumers"]
 
 
-async def test_messages_that_vanish_one_by_one_are_no_loss_and_nothing_to_wait_for(
+async def test_messages_that_vanish_one_by_one_are_neither_lost_nor_awaited(
     url: str, peer: RawPeer, stream: str
 ) -> None:
     await _fill(peer, stream, 1000)
@@ -142,7 +142,7 @@ async def test_a_recreated_stream_is_another_one(url: str, peer: RawPeer, stream
         await read.rows()
 
 
-async def test_a_server_that_goes_away_is_waited_for_so_long_and_a_later_run_works(
+async def test_a_server_that_goes_away_is_awaited_and_a_later_run_works(
     version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, stream: str
 ) -> None:
     async with native_server(version) as server:

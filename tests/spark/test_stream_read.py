@@ -123,7 +123,7 @@ async def test_batches_are_limited_and_a_query_that_failed_resumes_where_it_was(
     assert await Query(spark, url, stream, tmp_path).run() == []
 
 
-async def test_a_run_ends_where_the_stream_ended_when_it_began_and_the_driver_connects_once(
+async def test_a_run_ends_at_the_end_seen_at_its_begin_with_one_connection(
     spark: SparkSession, wire: CutWire, peer: RawPeer, stream: str, tmp_path: Path
 ) -> None:
     await filled(peer, stream, 40)

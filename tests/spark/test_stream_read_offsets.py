@@ -256,7 +256,7 @@ async def test_what_is_stored_before_a_start_time_that_is_to_come_is_left_out(
     ],
     ids=str,
 )
-async def test_messages_that_go_from_the_front_are_lost_where_a_limit_or_a_purge_may_have_dropped_them(
+async def test_messages_missing_at_the_front_are_lost_if_limits_may_drop_them(
     config: dict[str, Any], lost: bool, peer: RawPeer, reader: Callable[..., StreamReader]
 ) -> None:
     stream = stream_of(reader())

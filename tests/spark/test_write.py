@@ -144,7 +144,7 @@ async def test_a_thread_of_its_own_writes_when_the_format_is_registered_there(
     assert await last_sequence(peer, stream) == 10
 
 
-async def test_an_ordered_write_of_several_partitions_says_how_to_resume_after_what_is_stored(
+async def test_an_ordered_write_of_several_partitions_says_how_to_resume(
     spark: SparkSession, url: str, write: Callable[..., None], peer: RawPeer, unique_name: Callable[[str], str]
 ) -> None:
     stream = unique_name("WRITE")
@@ -186,7 +186,7 @@ async def test_a_write_can_be_repeated_by_its_name(
     assert "the rows do not come in the same order" in other.message
 
 
-async def test_a_task_that_is_tried_again_doubles_nothing_after_the_duplicate_window(
+async def test_a_retried_task_doubles_nothing_after_the_duplicate_window(
     spark: SparkSession,
     write: Callable[..., None],
     peer: RawPeer,

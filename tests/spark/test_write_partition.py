@@ -121,9 +121,7 @@ async def test_a_later_attempt_stores_what_is_left_after_the_window(
     assert await payloads(peer, stream) == expected(1500)
 
 
-async def test_an_ordered_task_of_a_stage_that_is_tried_again_looks_though_it_is_a_first_attempt(
-    url: str, peer: RawPeer, stream: str
-) -> None:
+async def test_an_ordered_task_of_a_retried_stage_reads_what_is_stored(url: str, peer: RawPeer, stream: str) -> None:
     plan = plan_of(url, stream)
     await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 50))
     await forgotten(peer, stream)
@@ -132,7 +130,7 @@ async def test_an_ordered_task_of_a_stage_that_is_tried_again_looks_though_it_is
     assert await payloads(peer, stream) == expected(100)
 
 
-async def test_a_parallel_task_of_a_stage_that_is_tried_again_learns_it_from_its_first_row(
+async def test_a_parallel_task_of_a_retried_stage_notices_at_its_first_row(
     url: str, peer: RawPeer, unique_name: Callable[[str], str]
 ) -> None:
     stream = unique_name("TASK")
@@ -209,7 +207,7 @@ async def test_what_a_connection_that_is_lost_has_in_flight_is_waited_for(url: s
     assert await payloads(peer, stream) == expected(200)
 
 
-async def test_ids_of_other_clients_are_not_waited_for_where_the_stream_remembers_ids(
+async def test_ids_of_other_clients_are_not_awaited_if_the_stream_remembers_ids(
     url: str, peer: RawPeer, unique_name: Callable[[str], str]
 ) -> None:
     stream = unique_name("SHARED")

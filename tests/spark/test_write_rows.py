@@ -93,7 +93,7 @@ def test_two_ids_of_a_row_are_refused() -> None:
         builder(RowLayout(0, 1, 2, message_id=3)).build(rows, 0)
 
 
-def test_rows_with_and_without_headers_and_large_types_are_the_same_operation() -> None:
+def test_rows_of_large_types_or_without_headers_are_the_same_operation() -> None:
     plain = operations_of(builder(RowLayout(0, 1)).build(batch(("s.a", b"x", None)), 4))
     large = pa.schema([("data", pa.large_string()), ("subject", pa.large_string())])
     assert operations_of(builder(RowLayout(1, 0)).build(batch(("x", "s.a"), schema=large), 4)) == plain
@@ -122,7 +122,7 @@ def test_slices_of_a_batch_have_their_own_headers() -> None:
     assert parts == whole
 
 
-def test_rows_that_are_stored_are_left_out_and_others_in_their_place_refused() -> None:
+def test_stored_rows_are_left_out_and_others_in_their_place_refused() -> None:
     rows = batch(*((f"s.{i}", b"x", []) for i in range(5)))
     stored = StoredRows()
     for name, operation in operations_of(builder(RowLayout(0, 1, 2)).build(rows, 0))[1:3]:
@@ -182,7 +182,7 @@ def test_rows_of_large_types_behind_others_are_taken_as_they_are() -> None:
     assert operations_of(builder(RowLayout(1, 0)).build(rows.slice(6), 6)) == whole[6:]
 
 
-def test_of_rows_with_ids_of_their_own_those_that_are_stored_are_left_out_whatever_their_size() -> None:
+def test_stored_rows_with_own_ids_are_left_out_whatever_their_size() -> None:
     schema = pa.schema([("subject", pa.string()), ("data", pa.binary()), ("id", pa.string())])
     rows = batch(("s.a", b"x", "one"), ("s.b", bytes(6000), "two"), ("s.c", b"y", "three"), schema=schema)
     stored = StoredRows()

@@ -33,7 +33,7 @@ def test_the_table_has_the_servers_name(code: int) -> None:
     assert CODES[code]["constant"].startswith(f"JS{names[str(code)]}")
 
 
-def test_what_servers_call_unavailable_or_too_many_is_passing_unless_it_never_ends() -> None:
+def test_unavailable_and_too_many_are_passing_unless_they_never_end() -> None:
     unavailable = {code for code, error in CODES.items() if error["code"] in (429, 503)}
     assert {code for code in unavailable if class_of(code) != "passing"} == {10036}  # not supported in clusters
 

@@ -55,7 +55,7 @@ def test_there_is_no_percentile_of_nothing_or_outside_a_hundred(values: list[flo
         percentile(values, percent)
 
 
-def test_added_latency_is_the_difference_of_the_percentiles_not_the_percentile_of_differences() -> None:
+def test_added_latency_is_the_difference_of_two_percentiles() -> None:
     native, bridge = [1.0, 2.0, 3.0, 4.0], [5.0, 4.5, 3.5, 6.0]
     assert latency.added(native, bridge, 50) == 4.5 - 2.0
     each = [ours - theirs for ours, theirs in zip(bridge, native, strict=True)]
@@ -217,7 +217,7 @@ def test_messages_can_have_headers_all_the_same() -> None:
     )
 
 
-def test_the_publisher_sends_every_subject_in_turn_and_asks_once_for_an_answer() -> None:
+def test_the_publisher_sends_each_subject_in_turn_and_asks_once() -> None:
     chunk = load._chunk(998, 4, 1_000)
     lines = [line for line in chunk.split(b"\r\n") if line.startswith(b"PUB")]
     assert lines == [b"PUB bench.998 128", b"PUB bench.999 128", b"PUB bench.0 128", b"PUB bench.1 _stored 128"]
@@ -253,7 +253,7 @@ def test_a_process_that_has_ended_has_no_memory() -> None:
         processes.memory_of(process.pid)
 
 
-def test_cost_against_size_compares_the_fastest_runs_of_the_largest_and_the_smallest() -> None:
+def test_cost_against_size_compares_the_fastest_runs_of_both_extremes() -> None:
     sizes = [Figure("read", 1000, 2, 2.0), Figure("read", 1000, 2, 1.0), Figure("read", 10_000, 2, 15.0)]
     assert slope(sizes) == pytest.approx(1.5)
     assert slope(sizes[:2]) is None

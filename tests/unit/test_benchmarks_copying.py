@@ -34,7 +34,7 @@ def delivery(number: int, time_ns: int, block: bytes = b"") -> bytes:
     return b"%b copy.%d 1 %b %b\r\n%b%b\r\n" % (kind, number, reply, sizes, block, body)
 
 
-def test_the_time_of_a_stored_message_is_found_by_its_number_with_and_without_headers() -> None:
+def test_the_time_of_a_stored_message_is_found_by_its_number() -> None:
     block = b"NATS/1.0\r\nNats-Msg-Id: bridge-1\r\nNats-Stream-Source: BENCH 1 > > bench.1\r\n\r\n"
     data = b"PING\r\n" + delivery(2, 30) + delivery(0, 10, block) + b"+OK\r\n" + delivery(1, 20)
     times = array("q", [0]) * 3
@@ -57,7 +57,7 @@ def test_a_copy_that_is_stored_twice_ends_the_benchmark() -> None:
         take_times(delivery(1, 20) + delivery(1, 21), array("q", [0]) * 2)
 
 
-def test_latency_is_the_time_between_storing_a_message_and_storing_its_copy() -> None:
+def test_latency_is_the_time_from_storing_a_message_to_storing_its_copy() -> None:
     assert milliseconds([1_000_000_000, 2_000_000_000], [1_000_150_000, 2_003_000_000]) == [0.15, 3.0]
 
 
@@ -139,7 +139,7 @@ def test_an_error_names_the_subject_of_the_request() -> None:
         connection.request("$JS.API.STREAM.INFO.COPY")
 
 
-def test_what_is_in_flight_without_an_acknowledgement_fits_a_stream_s_queue() -> None:
+def test_unacknowledged_messages_in_flight_fit_the_queue_of_a_stream() -> None:
     assert load.FILLING * load._CHUNK < 10_000
 
 
@@ -183,7 +183,7 @@ def test_an_arm_s_row_has_the_medians_and_no_cpu_where_there_is_no_program() -> 
     assert arm.row()[4:6] == ("25,000", "1.5")
 
 
-def test_targets_hold_where_native_does_the_same_work_and_older_versions_are_compared_once() -> None:
+def test_targets_hold_for_equal_work_and_older_versions_compare_once() -> None:
     cases = catch_up._cases("2.15.1")
     assert {case.name: case.target for case in cases if case.target} == {
         "2.15.1, memory": 0.9,

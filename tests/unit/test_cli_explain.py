@@ -132,7 +132,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(out)["code"] == "index_out_of_range"
 
 
-def test_bytes_that_are_not_utf8_are_shown_escaped_and_plain_when_there_is_no_terminal() -> None:
+def test_bytes_that_are_not_utf8_are_escaped_and_plain_without_terminal() -> None:
     command = [sys.executable, "-m", "nats_bridge", "explain", "a.*", "b.$1"]
     done = subprocess.run([*command, b"a.\xff"], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")

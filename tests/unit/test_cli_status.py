@@ -174,7 +174,7 @@ def test_an_empty_address_is_not_the_usual_one(capsys: pytest.CaptureFixture[str
     assert (code, err.splitlines()[0][:5]) == (2, "--url")
 
 
-def test_watching_without_a_terminal_prints_one_whole_state_after_the_other(server: StatusServer) -> None:
+def test_watching_without_a_terminal_prints_whole_states_one_by_one(server: StatusServer) -> None:
     server.document = samples.document(*[samples.rule(f"rule-{number:02}") for number in range(40)])
     arguments = (*COMMAND, "--url", server.url, "--watch")
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:

@@ -170,7 +170,7 @@ def test_a_copy_to_the_byte() -> None:
     assert out == [(b"7", b"HPUB a.x %d %d\r\n%bp\r\n" % (len(block), len(block) + 1, block))]
 
 
-def test_in_a_chain_of_copies_the_last_id_takes_the_place_of_the_one_before() -> None:
+def test_in_a_chain_of_copies_the_last_id_replaces_the_one_before() -> None:
     out: list[Operation] = []
     block = b"NATS/1.0\r\nA: 1\r\n" + EARLIER + b"\r\nNats-Stream-Source: A 3 > > a.x\r\n\r\n"
     encoder_of().run([one(block)], out)

@@ -116,7 +116,7 @@ def test_a_copy_is_only_replaced_by_a_later_one() -> None:
     assert compared(copies, held, forgets=True) == Resume(2, frozenset({4}), missing=1)
 
 
-def test_copies_that_were_deleted_in_the_target_long_ago_are_not_made_again() -> None:
+def test_copies_deleted_in_the_target_long_ago_are_not_made_again() -> None:
     copies = [copy(1, stored=STORED), copy(2, stored=STORED + 10), copy(5, stored=STORED + 20)]
     held = source(*range(1, 6))
     # The ids of 3 and 4 may be forgotten: sending them again would store what a client deleted.
@@ -148,7 +148,7 @@ def test_copies_of_messages_that_the_source_lost_do_not_count() -> None:
     assert resume == Resume(3, foreign=2)
 
 
-def test_if_all_copies_are_of_lost_messages_all_that_the_source_has_is_sent() -> None:
+def test_if_all_copies_are_of_lost_messages_the_whole_source_is_sent() -> None:
     copies = [copy(4, time=17), copy(5, time=18)]
     assert compared(copies, source(4, 5)) == Resume(3, foreign=2)
 
@@ -159,7 +159,7 @@ def test_new_messages_behind_lost_ones_are_recognised() -> None:
     assert compared(copies, source(3, 4, 5, 6)) == Resume(4, frozenset({6}), missing=1, foreign=1)
 
 
-def test_a_copy_of_a_lost_message_stored_behind_its_successor_does_not_hide_it() -> None:
+def test_a_copy_of_a_lost_message_behind_its_successor_does_not_hide_it() -> None:
     copies = [copy(3), copy(4), copy(4, time=17)]
     assert compared(copies, source(3, 4)) == Resume(4, foreign=1)
 
@@ -223,7 +223,7 @@ def test_copies_of_earlier_sources_are_left_out() -> None:
     assert of_this_source([early], KEY, SINCE) == (early,)
 
 
-def test_copies_with_ids_of_elsewhere_are_kept_unless_their_record_leaves_open_whose_they_are() -> None:
+def test_copies_with_foreign_ids_count_unless_their_record_is_ambiguous() -> None:
     inherited = copy(2, key=ELSEWHERE, stored=SINCE + 1)
     assert of_this_source([copy(1), inherited], KEY, SINCE) == (copy(1), inherited)
     # The records of 2.9 name the stream only: here the id shows that it is another entry's copy.
@@ -243,7 +243,7 @@ def test_behind_what_is_confirmed_each_hole_is_reported_once() -> None:
     assert behind_confirmed(10, [*copies, copy(18)], further, resume.missing_sequences).missing == 1
 
 
-def test_behind_what_is_confirmed_nothing_is_missing_where_the_target_replaced_it() -> None:
+def test_replaced_copies_behind_the_confirmed_ones_are_not_missing() -> None:
     held = {11: message(11, b"s.x"), 12: message(12, b"s.x")}
     found = compared([copy(12, b"s.x")], held, forgets=True)
     assert behind_confirmed(10, [copy(12, b"s.x")], found, ()) == Resume(10, frozenset({12}))

@@ -59,7 +59,7 @@ def test_what_is_refused_is_counted_and_its_publisher_answered(
     assert (counters.received, counters.passed_on, counters.refused, counters.answered) == (2, 0, 2, 1)
 
 
-def test_other_subjects_of_the_stream_count_for_subjects_that_are_known_too() -> None:
+def test_other_subjects_of_the_stream_count_for_known_subjects_too() -> None:
     made, counters = loop(b"in.>", b"kept.>")
     assert written(made, (b"in.a", b"", b"", b"")) == [b"PUB kept.a 0\r\n\r\n"]
     made.take([b"kept.b"])

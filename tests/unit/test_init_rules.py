@@ -67,7 +67,7 @@ def test_an_ingress_transform_that_2_9_ignores() -> None:
 
 
 @every_version
-def test_a_republish_that_only_newer_servers_give_to_a_stream_that_is_there(version: str) -> None:
+def test_a_republish_that_only_newer_servers_add_to_an_existing_stream(version: str) -> None:
     result = Compared(MONITORED, version, ORDERS)
     if version == "2.9.10":
         assert "refuses it for a stream that is there" in result.said[0]

@@ -28,7 +28,7 @@ def api_of(*answers: dict[str, Any]) -> JetStreamApi:
 
 
 @pytest.mark.parametrize("starting", STARTING)
-async def test_a_server_that_has_just_started_does_not_say_when_a_stream_was_created(starting: str) -> None:
+async def test_a_just_started_server_does_not_say_when_a_stream_was_created(starting: str) -> None:
     """It says when its own store was, and the stream would be taken for a recreated one."""
     led = {"created": "1", "state": {"last_seq": 41}, "cluster": CLUSTER}
     api = api_of(led, led | {"created": "2", "cluster": None} | STARTING[starting], led)

@@ -159,7 +159,7 @@ def test_who_writes_first_is_a_leader() -> None:
     assert not holding(100.0).is_led(106.0)
 
 
-def test_a_holder_may_write_from_before_it_sent_until_well_before_the_others_take_over() -> None:
+def test_a_holder_stops_writing_well_before_others_take_over() -> None:
     lease = holding(100.0)
     assert lease.is_open(100.0)
     assert lease.is_open(105.9)
@@ -232,7 +232,7 @@ def test_a_renewal_without_an_answer_that_was_not_stored_is_sent_again() -> None
     assert lease.deadline == 108.0
 
 
-def test_a_deleted_record_is_written_again_while_no_other_replica_can_hold_it() -> None:
+def test_a_deleted_record_is_written_again_before_another_can_hold_it() -> None:
     lease = holding(100.0, revision=5)
     renewal = claimed(lease, 102.0)
     lease.sent(renewal, 102.0)

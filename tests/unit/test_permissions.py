@@ -164,7 +164,7 @@ def test_two_connections_each_have_their_own(tmp_path: Path) -> None:
     assert '"_IN_side.>" ' in west, "to see whether both reach the same account"
 
 
-def test_leases_need_their_bucket_and_the_connections_of_rules_nothing_of_it(tmp_path: Path) -> None:
+def test_only_the_connection_of_leases_needs_their_bucket(tmp_path: Path) -> None:
     path = _file(tmp_path, MONITOR)
     path.write_text(path.read_text("utf-8") + "leadership: {connection: west, bucket: L}\n", "utf-8")
     default, west = grants_of(load(path, {}))

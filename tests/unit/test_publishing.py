@@ -107,7 +107,7 @@ def test_a_rejected_message_is_skipped_when_the_policy_has_decided() -> None:
     assert (made.state, made.counters.copied, made.unconfirmed.messages.last_confirmed) == ("pipelined", 2, 3)
 
 
-def test_no_policy_decides_about_a_message_that_was_counted_as_stored_before() -> None:
+def test_no_policy_decides_about_a_message_already_counted_as_stored() -> None:
     made, recovery = recovering(*stored(b"1", 1), refused(b"2"), *stored(b"3", 2))
     made.unconfirmed.messages.uncounted.add(b"2")
     assert recovery.next_step(2.0) is None

@@ -157,7 +157,7 @@ def test_what_is_seen_often_stays_and_what_is_not_leaves(monkeypatch: pytest.Mon
     assert len(loop.last_sequences) == 2005
 
 
-def test_a_message_that_has_to_wait_for_an_answer_does_not_become_its_own_predecessor() -> None:
+def test_a_message_that_waits_is_not_its_own_predecessor() -> None:
     retention = Retention(StreamLimits(max_msgs=10**9))
     loop = RepublishEncoder(compile_republish("S", RULES[0], dialect("2.15.1")), retention, RuleCounters())
     loop._room = 1  # for one entry, another subject's

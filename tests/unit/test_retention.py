@@ -177,7 +177,7 @@ def test_a_stream_that_only_grows_needs_no_model() -> None:
     assert not retention.active
 
 
-def test_after_a_purge_what_was_below_is_forgotten_and_nothing_is_left_to_follow() -> None:
+def test_after_a_purge_everything_below_is_forgotten() -> None:
     loop = RepublishEncoder(
         compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")),
         Retention(StreamLimits()),
@@ -204,7 +204,7 @@ def at_time(loop: RepublishEncoder, subject: bytes, sequence: int, time_ns: int)
     return int(sent.rpartition(b"Nats-Last-Sequence: ")[2].partition(b"\r\n")[0])
 
 
-def test_what_never_came_may_be_a_predecessor_until_the_stream_is_known_to_hold_none_of_it() -> None:
+def test_a_missing_message_may_be_a_predecessor_until_known_removed() -> None:
     retention = Retention(StreamLimits(max_msgs_per_subject=1))
     retention.skip(3, 5)
     retention.skip(8, 8)

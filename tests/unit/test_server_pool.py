@@ -52,7 +52,7 @@ def test_the_connected_server_stays_while_it_leaves_itself_out() -> None:
     assert pool.addresses == ("service:4222",)
 
 
-def test_configured_servers_that_are_gone_do_not_delay_the_one_that_is_there() -> None:
+def test_configured_servers_that_are_gone_do_not_delay_a_present_one() -> None:
     for pool in each(lambda seed: ServerPool([*GONE, "there:4222"], seed)):
         connected(pool, "there:4222")
         for _ in range(3):
@@ -97,7 +97,7 @@ def test_no_server_is_left_out_in_a_long_outage() -> None:
         assert set(tried(pool, 32)) == set(pool.addresses)
 
 
-def test_an_address_that_swallows_packets_gets_a_second_and_more_when_it_fails() -> None:
+def test_an_address_that_swallows_packets_gets_more_time_each_failure() -> None:
     pool = ServerPool(["a:4222"], 0)
     pool.next()
     assert pool.patience() == 1

@@ -93,7 +93,7 @@ def test_no_line_is_longer_than_the_screen_is_wide() -> None:
             assert len(click.unstyle(line)) <= width
 
 
-def test_columns_are_left_out_where_there_is_no_room_and_the_state_is_the_last_one() -> None:
+def test_columns_without_room_are_left_out_the_state_last() -> None:
     def heads(width: int) -> list[str]:
         found = plain(status_lines(samples.trouble(), width))[6]
         return [name for name in ("STATE", "LEADER", "IN", "OUT", "BEHIND", "LATENCY") if name in found]
@@ -105,7 +105,7 @@ def test_columns_are_left_out_where_there_is_no_room_and_the_state_is_the_last_o
     assert heads(24) == ["STATE"]
 
 
-def test_the_lag_of_a_stalled_rule_includes_what_is_in_flight_and_names_what_is_unknown() -> None:
+def test_the_lag_of_a_stalled_rule_counts_in_flight_and_marks_unknown() -> None:
     def behind(of: dict[str, Any] | None = None, **measured: int | None) -> str:
         rule = of or samples.waiting()
         rule["measures"] |= {"lag_messages": 0, "in_flight": 0, "lag_seconds": 30.0} | measured

@@ -174,7 +174,7 @@ def test_what_was_stored_behind_later_ones_is_counted() -> None:
 
 
 @pytest.mark.parametrize("options", [{"window": 10}, {"window": 10, "alone": True}, {"keeps_sequence": True}])
-def test_where_asking_again_could_come_too_late_each_message_asks_for_itself(options: dict[str, Any]) -> None:
+def test_each_message_asks_for_itself_if_asking_again_could_be_too_late(options: dict[str, Any]) -> None:
     unconfirmed = tracker(**options)
     assert asked(unconfirmed.add(operations(1, 2), 1.0)) == [(1, b"1"), (2, b"2")]
     assert take(unconfirmed, [*stored(b"1", 1), *stored(b"2", 2)]) == (False, False)
@@ -270,7 +270,7 @@ def test_where_the_server_itself_stores_messages_every_copy_asks(fed: dict[str, 
     assert [bool(reply) for _, reply in asked(data)] == [False, False, True]
 
 
-def test_what_was_stored_before_it_was_sent_first_is_a_duplicate_although_it_was_asked_for_again() -> None:
+def test_a_message_stored_before_its_first_request_stays_a_duplicate() -> None:
     unconfirmed = tracker(exclusive=True, last=50)
     unconfirmed.add(operations(1, 2, 3, 4), 1.0)
     assert take(unconfirmed, [duplicate(b"4", 7)]) == (True, False)

@@ -50,7 +50,7 @@ def counted(unconfirmed: Unconfirmed) -> CopyCounters:
     return unconfirmed.messages.counters
 
 
-def test_the_messages_of_a_bundle_ask_with_one_reply_subject_however_many_they_are() -> None:
+def test_all_messages_of_a_bundle_ask_with_one_reply_subject() -> None:
     unconfirmed = tracker()
     names = asked(unconfirmed.add(bundle(1, 150), 1.0))
     assert names == [(number, b"g150") for number in range(1, 151)]
@@ -102,7 +102,7 @@ def test_after_a_refusal_each_message_of_a_bundle_is_asked_for_alone() -> None:
     assert asked(unconfirmed.add(bundle(6, 7), 3.0)) == [(6, b"g7"), (7, b"g7")]
 
 
-def test_what_was_confirmed_of_a_bundle_is_asked_for_again_after_another_writer() -> None:
+def test_confirmed_messages_of_a_bundle_ask_again_after_another_writer() -> None:
     unconfirmed = tracker(exclusive=True)
     unconfirmed.add(bundle(1, 66), 1.0)
     assert take(unconfirmed, stored(b"64", 64)) == (False, False)
@@ -115,7 +115,7 @@ def test_what_was_confirmed_of_a_bundle_is_asked_for_again_after_another_writer(
 
 
 @pytest.mark.parametrize("options", [{"window": 10}, {"keeps_sequence": True}])
-def test_where_asking_again_could_come_too_late_each_message_of_a_bundle_asks(options: dict[str, bool]) -> None:
+def test_each_message_of_a_bundle_asks_if_asking_again_could_be_too_late(options: dict[str, bool]) -> None:
     unconfirmed = tracker(**options)
     assert asked(unconfirmed.add(bundle(1, 2), 1.0)) == [(1, b"1"), (2, b"2")]
 

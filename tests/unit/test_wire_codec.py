@@ -212,7 +212,7 @@ async def test_no_subscription_is_handed_nothing_wherever_a_read_ends(payload: b
         assert reported.turns == [(b"1", 1)]
 
 
-async def test_answers_with_one_reply_subject_are_distinguished_by_their_contents() -> None:
+async def test_answers_with_one_reply_subject_are_distinguished_by_content() -> None:
     line = b"MSG inbox.g7 %b 3\r\n%b\r\n"
     said = [(b"1", b"abc"), (b"1", b"def"), (b"2", b"ghi"), (b"1", b"jkl"), (b"1", b"\r\nm"), (b"1", b"nop")]
     ears = await _feed([b"".join(line % one for one in said)])
@@ -220,7 +220,7 @@ async def test_answers_with_one_reply_subject_are_distinguished_by_their_content
     assert ears.received[b"2"] == [(b"inbox.g7", b"", b"", b"ghi")]
 
 
-async def test_what_the_server_says_of_one_subscription_comes_behind_its_messages_and_waits_for_no_other() -> None:
+async def test_a_status_follows_the_messages_of_its_own_subscription_only() -> None:
     reported = Turns()
     heartbeat = _operation((b"beat", b"", b"NATS/1.0 100 Idle Heartbeat\r\n\r\n", b"", b"1"))
     await reported.parser(b"1", b"2").parse(_delivery(b"2", 1) + _delivery(b"1", 1) + heartbeat + _delivery(b"1", 2))

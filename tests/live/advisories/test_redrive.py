@@ -609,7 +609,7 @@ def rejected_block(rule: str, source: str, subject: str) -> bytes:
     return "\r\n".join(["NATS/1.0", *lines, "", ""]).encode()
 
 
-async def test_copies_of_one_message_that_two_rules_could_not_store_come_back_both(
+async def test_both_dead_letters_of_one_message_from_two_rules_come_back(
     newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)

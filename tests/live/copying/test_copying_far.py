@@ -55,7 +55,7 @@ def in_flight(bridge: Sidecar) -> int:
     return sum(supervisor.metrics.in_flight() for supervisor in bridge.supervisors)
 
 
-async def test_the_window_grows_and_a_cut_in_the_middle_of_it_loses_and_doubles_nothing(
+async def test_a_cut_in_the_middle_of_a_wide_window_loses_and_doubles_nothing(
     newest_version: str, servers: SharedServers, raw_peer: OpenPeer, unique_name: Callable[[str], str]
 ) -> None:
     url = await servers.url(newest_version)
@@ -102,7 +102,7 @@ async def test_kills_in_the_middle_of_a_wide_window_lose_and_double_nothing(
 
 @pytest.mark.unstoppable
 @on_each_version(times=2)
-async def test_kills_after_a_change_of_leaders_in_a_wide_window_lose_and_double_nothing(
+async def test_kills_after_leader_changes_lose_and_double_nothing(
     version: str,
     times: int,
     servers: SharedServers,
@@ -196,7 +196,7 @@ async def test_a_copy_that_was_left_out_far_behind_the_newest_is_made(
 
 
 @pytest.mark.parametrize("is_half", [False, True], ids=["everything", "every other message"])
-async def test_what_a_round_left_out_behind_its_last_confirmation_is_counted_and_logged(
+async def test_messages_a_round_left_out_unconfirmed_are_counted_and_logged(
     is_half: bool, newest_version: str, servers: SharedServers, raw_peer: OpenPeer, unique_name: Callable[[str], str]
 ) -> None:
     url = await servers.url(newest_version)

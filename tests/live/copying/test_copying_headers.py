@@ -130,7 +130,7 @@ async def test_of_two_sources_messages_with_one_id_the_first_is_stored(scene: Sc
         assert len(await scene.stored(5)) == 5
 
 
-async def test_an_id_repeated_after_the_sources_window_is_a_duplicate_in_the_target(scene: Scene) -> None:
+async def test_an_id_repeated_after_the_source_window_is_a_target_duplicate(scene: Scene) -> None:
     await scene.create()
     # A short window in the source: both are stored there.
     config = (await scene.peer.api(f"STREAM.INFO.o{scene.name}"))["config"]
@@ -250,7 +250,7 @@ async def test_a_message_that_looks_like_a_control_message_is_copied(scene: Scen
     assert first == (b"NATS/1.0" if cut else f"NATS/1.0 {status}".encode())
 
 
-async def test_expectations_of_the_sources_publishers_are_not_checked_in_the_target(scene: Scene) -> None:
+async def test_expectations_of_source_publishers_are_not_checked_in_the_target(scene: Scene) -> None:
     """kd/copy/stalls: 2.9 checks them, and copies nothing more."""
     await scene.create()
     async with scene.copying() as counters:
@@ -445,7 +445,7 @@ async def test_two_entries_count_every_message_that_they_copied(
         assert (counters.copied, counters.duplicates) == (4002, 0)
 
 
-async def test_two_entries_of_a_stream_are_refused_in_a_dialect_whose_records_name_no_filters(
+async def test_two_entries_of_a_stream_need_records_that_name_filters(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.9.10")

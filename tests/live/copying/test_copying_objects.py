@@ -107,7 +107,7 @@ async def test_deleted_and_replaced_objects_leave_their_chunks_in_the_copy(
 
 
 @pytest.mark.parametrize("rename", [False, True])
-async def test_a_client_that_deletes_where_the_metadata_says_deletes_in_the_copy_if_that_is_named(
+async def test_a_client_deletes_in_the_copy_if_the_metadata_names_it(
     rename: bool, native_server: Callable[..., NativeServer], connect: Connect
 ) -> None:
     async with native_server("2.15.3") as server:

@@ -262,7 +262,7 @@ async def test_other_changes_of_the_target_are_taken_note_of(
         await here.holds(1)
 
 
-async def test_a_mapping_that_leads_the_targets_subjects_away_is_what_the_rule_waits_for(
+async def test_the_rule_waits_for_a_mapping_of_the_target_subjects_to_end(
     newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readiness_watch, "_PATIENCE", 0.1)

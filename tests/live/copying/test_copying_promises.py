@@ -61,7 +61,7 @@ async def test_nothing_is_sent_again_when_the_target_has_forgotten_the_ids(
     assert await copied(here) == list(range(1, 21))
 
 
-async def test_a_target_that_was_emptied_gets_nothing_twice_after_a_lost_connection(
+async def test_an_emptied_target_gets_nothing_twice_after_a_lost_connection(
     newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)

@@ -284,7 +284,7 @@ async def test_a_consumer_that_is_deleted_is_recreated(
 
 
 @pytest.mark.usefixtures("quick_heartbeats")
-async def test_what_an_interest_stream_drops_until_the_consumer_is_there_is_counted(
+async def test_messages_an_interest_stream_drops_before_the_consumer_are_counted(
     version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = await servers.url(version)
@@ -499,7 +499,7 @@ async def _recreated(here: Queue, former: str, ending: str) -> str:
 
 @pytest.mark.unstoppable
 @pytest.mark.parametrize("retention", RETENTIONS)
-async def test_a_paused_leader_acknowledges_nothing_that_its_successor_has_to_copy(
+async def test_a_paused_leader_acknowledges_nothing_its_successor_has_to_copy(
     retention: str,
     newest_version: str,
     servers: SharedServers,
@@ -563,7 +563,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("version", ["2.10.27", "2.12.15"])
-async def test_filters_that_older_servers_take_for_overlapping_ones_are_not_acknowledged(
+async def test_filters_that_overlap_for_older_servers_are_not_acknowledged(
     version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(version)

@@ -177,7 +177,7 @@ async def _home_of_the_fleeting(load: AnsweredLoad, cluster: NativeCluster, brid
 
 
 @pytest.mark.exhaustive
-async def test_a_server_that_was_just_started_is_not_asked_where_a_consumer_stands(raw_peer: OpenPeer) -> None:
+async def test_a_just_started_server_is_not_asked_where_a_consumer_stands(raw_peer: OpenPeer) -> None:
     """It answers with what it knew when it ended, until it has found the consumer's leader."""
     async with _storing_cluster("2.10.27") as (cluster, load):
         await load.store(9)

@@ -122,7 +122,7 @@ async def test_a_deleted_consumer_is_recreated(
 
 
 @pytest.mark.parametrize("durable", [True, False])
-async def test_a_stream_deleted_and_created_again_is_republished_from_its_beginning(
+async def test_a_recreated_stream_is_republished_from_its_beginning(
     durable: bool, servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
@@ -259,7 +259,7 @@ async def test_connections_cut_at_any_moment(
 
 
 @pytest.mark.parametrize("promise", [{"delivery": "at_most_once"}, {"delivery": "at_least_once"}, {"durable": False}])
-async def test_a_subscription_that_the_server_considers_inactive_becomes_active_again(
+async def test_a_subscription_considered_inactive_becomes_active_again(
     promise: dict[str, Any],
     twin_version: str,
     servers: SharedServers,

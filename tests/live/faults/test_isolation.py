@@ -335,7 +335,7 @@ async def test_one_absent_server_of_two_stops_only_its_rules(
 
 
 @pytest.mark.parametrize("version", ["2.10.27", NEWEST])
-async def test_one_server_of_two_that_refuses_the_credentials_stops_only_its_rules(
+async def test_a_server_that_refuses_the_credentials_stops_only_its_rules(
     version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """One client asks that server, until the password file has what it wants."""

@@ -82,7 +82,7 @@ async def test_copying_waits_for_room(
 
 
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
-async def test_what_is_missing_is_read_again_when_there_is_room_for_the_consumer_that_this_needs(
+async def test_missing_messages_are_read_again_once_a_consumer_has_room(
     delivery: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
@@ -113,7 +113,7 @@ async def test_what_is_missing_is_read_again_when_there_is_room_for_the_consumer
         assert (run.counters.received, run.counters.lost) == (end, 0)
 
 
-async def test_a_limit_that_a_running_server_lowers_keeps_back_only_what_exceeds_it(
+async def test_a_limit_lowered_at_run_time_keeps_back_only_larger_messages(
     newest_version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     async with native_server(newest_version) as server:
@@ -142,7 +142,7 @@ async def test_a_limit_that_a_running_server_lowers_keeps_back_only_what_exceeds
         assert sorted(set(seen.sequences)) == [number for number in range(1, 31) if number % 3]
 
 
-async def test_copies_make_progress_where_the_server_disconnects_slow_consumers_early(
+async def test_copies_progress_though_slow_consumers_are_disconnected_early(
     twin_version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     async with native_server(twin_version, config=LITTLE_PENDING) as server:
@@ -162,7 +162,7 @@ async def test_copies_make_progress_where_the_server_disconnects_slow_consumers_
         assert limits == sorted(set(limits), reverse=True)
 
 
-async def test_a_position_moves_on_where_the_server_disconnects_slow_consumers_early(
+async def test_a_position_moves_on_though_slow_consumers_are_disconnected(
     newest_version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     async with native_server(newest_version, config=LITTLE_PENDING) as server:

@@ -52,7 +52,7 @@ async def test_a_rule_waits_for_its_stream_while_others_work(
 
 
 @pytest.mark.parametrize("durable", [True, False])
-async def test_a_stream_that_is_created_during_the_wait_is_republished_from_its_beginning(
+async def test_a_stream_created_during_the_wait_is_republished_from_its_start(
     durable: bool,
     twin_version: str,
     servers: SharedServers,

@@ -140,7 +140,7 @@ async def test_servers_that_are_advertised_no_more_are_not_tried(twin_version: s
 
 
 @pytest.mark.unstoppable
-async def test_servers_that_are_gone_without_notice_do_not_delay_the_one_that_is_there(
+async def test_servers_that_vanish_do_not_delay_the_one_that_is_there(
     twin_version: str, native_server: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[str] = []

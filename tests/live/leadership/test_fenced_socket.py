@@ -90,7 +90,7 @@ async def test_what_is_unsent_goes_with_the_connection(private: NativeServer, ra
     await connection.close()
 
 
-async def test_a_fence_that_is_shut_with_nothing_unsent_leaves_the_connection_alone(
+async def test_a_fence_shut_with_nothing_unsent_leaves_the_connection_alone(
     private: NativeServer, raw_peer: OpenPeer
 ) -> None:
     peer = await raw_peer(private.url)

@@ -82,7 +82,7 @@ async def test_a_paused_leader_writes_nothing_after_it_was_replaced(
     await here.keep_what_they_promise(end, crashed=True)
 
 
-async def test_a_leader_that_is_cut_off_is_replaced_and_is_on_standby_when_it_is_back(
+async def test_a_leader_that_is_cut_off_is_replaced_and_returns_on_standby(
     newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(newest_version)

@@ -138,7 +138,7 @@ async def test_what_was_written_once_is_in_doubt_when_the_lead_is_lost(
 
 
 @pytest.mark.parametrize(("delivery", "in_doubt"), [("at_most_once", 100), ("at_least_once", 0)])
-async def test_what_was_taken_and_never_written_is_in_doubt_when_the_lead_is_lost(
+async def test_messages_taken_but_not_written_are_in_doubt_at_a_lost_lead(
     delivery: str, in_doubt: int, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
     async with native_server("2.15.3") as source, native_server("2.15.3") as target:
@@ -162,7 +162,7 @@ async def test_what_was_taken_and_never_written_is_in_doubt_when_the_lead_is_los
             target.start()
 
 
-async def test_a_batch_that_waits_for_a_predecessor_is_in_doubt_when_the_lead_is_lost(
+async def test_a_batch_waiting_for_a_predecessor_is_in_doubt_at_a_lost_lead(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = await servers.url("2.15.3")

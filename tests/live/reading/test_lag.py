@@ -256,7 +256,7 @@ async def test_what_waits_behind_a_sequence_is_counted(
     assert (await peer.api(f"CONSUMER.NAMES.{name}"))["total"] == 0
 
 
-async def test_limits_that_come_close_to_the_position_are_reported_before_they_pass_it(
+async def test_limits_close_to_the_position_are_reported_before_they_pass_it(
     newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
     with native_server(newest_version) as source, native_server(newest_version) as target:

@@ -119,7 +119,7 @@ async def test_a_last_delivery_that_is_missing_is_missed_at_the_next_heartbeat(
     assert here.bridged.sequences == [1, 2, 3]
 
 
-async def test_what_the_stream_no_longer_holds_when_it_is_read_again_is_lost_and_counted(
+async def test_messages_removed_before_they_are_read_again_count_as_lost(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url, here = await _scene(servers, raw_peer, unique_name("gone"))
@@ -163,7 +163,7 @@ async def test_a_clean_stop_reads_again_what_was_sent_and_did_not_arrive(
     assert run.counters.as_dict()["lost"] == 0
 
 
-async def test_a_limited_consumer_continues_when_all_that_it_may_send_ahead_is_missing(
+async def test_a_limited_consumer_continues_when_all_sent_ahead_is_missing(
     quick_heartbeats: None,
     servers: SharedServers,
     unique_name: Name,
@@ -254,7 +254,7 @@ async def test_what_is_read_again_when_the_lead_is_lost_is_in_doubt(
         assert run.counters.as_dict()["in_doubt"] == (2 if read_again else 4)
 
 
-async def test_a_last_delivery_that_is_read_again_when_the_lead_is_lost_is_in_doubt(
+async def test_a_last_delivery_read_again_at_a_lost_lead_is_in_doubt(
     quick_heartbeats: None,
     servers: SharedServers,
     unique_name: Name,

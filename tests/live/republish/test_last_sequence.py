@@ -359,7 +359,7 @@ async def _all_handed_on(run: RepublishRun, end: int) -> None:
 
 
 @pytest.mark.parametrize("source", ["", "k1"], ids=["all", "some"])
-async def test_what_is_overwritten_before_it_is_read_is_counted_and_seen_as_a_gap(
+async def test_messages_overwritten_before_they_are_read_count_as_a_gap(
     source: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)

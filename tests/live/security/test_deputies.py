@@ -185,7 +185,7 @@ async def test_a_message_of_a_server_that_knows_no_tracing_is_not_traced(
         await there.holds("VICTIM", 1)
 
 
-async def test_a_consumer_that_commands_the_server_is_not_moved_to_another_account(
+async def test_a_consumer_commanding_the_server_is_not_moved_to_another_account(
     native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """Servers before 2.15.3 let a client create it in an account where it may do that."""
@@ -245,7 +245,7 @@ async def test_no_answer_to_a_publisher_commands_the_server(
         await guarded.holds("VICTIM", 1)
 
 
-async def test_an_advisory_names_no_message_of_a_stream_that_its_subject_does_not_name(
+async def test_an_advisory_names_only_messages_of_the_stream_in_its_subject(
     newest_version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """A client that may publish advisories of one stream does not read another one with the bridge's permissions."""

@@ -50,7 +50,7 @@ async def stored(peer: RawPeer, stream: str) -> list[tuple[str, bytes]]:
     return [(message.subject or "", message.data or b"") for message in messages]
 
 
-async def test_a_stream_is_read_transformed_and_written_with_nothing_but_what_was_sent(
+async def test_a_stream_is_read_and_written_with_only_the_files_sent(
     cluster: StandaloneCluster,
     shipped: Path,
     servers: SharedServers,

@@ -333,7 +333,7 @@ def _without(events: list[Event], rule: str, number: int) -> list[Event]:
 
 
 @pytest.mark.parametrize("rule", ["echo", "saved"])
-def test_a_message_of_a_stream_in_memory_is_lost_only_if_the_stream_still_holds_it(rule: str) -> None:
+def test_a_message_in_memory_is_lost_only_if_the_stream_still_holds_it(rule: str) -> None:
     assert _found(_without(_fine(), rule, 3), rule) == {}
     assert _found(_without(_fine(), rule, 7), rule) == {"lost (violation)": 1}
 
@@ -345,7 +345,7 @@ def test_a_message_of_a_stream_in_memory_is_copied_once() -> None:
     assert _found(events, "saved") == {"duplicated (violation)": 1}
 
 
-def test_a_message_of_a_stream_in_memory_is_received_again_only_after_a_fault() -> None:
+def test_a_message_in_memory_is_received_again_only_after_a_fault() -> None:
     events = _fine()
     again = {**_received(events, "echo")[5], "t": 20.0}
     assert _found([*events, again], "echo") == {"duplicated (violation)": 1}
@@ -370,7 +370,7 @@ def test_an_order_that_the_rule_itself_counted_is_allowed() -> None:
     assert _found(events, "copy") == {"reordered (allowed)": 1}
 
 
-def test_a_copy_of_a_work_queue_whose_publisher_got_no_answer_is_not_invented() -> None:
+def test_a_work_queue_copy_is_not_invented_if_its_publisher_got_no_answer() -> None:
     events = _fine()
     events = [each for each in events if not (each["event"] == "stored" and each.get("rows") == [[5, 5]])]
     assert _found(events, "taken") == {}
@@ -400,7 +400,7 @@ def test_another_increment_is_seen_in_the_sum() -> None:
     assert found == {"wrong headers (violation)": 1, "wrong bytes (violation)": 1, "wrong sum (violation)": 1}
 
 
-def test_a_sum_beyond_what_a_killed_server_remembers_is_not_the_rules_doing() -> None:
+def test_a_sum_a_killed_server_cannot_remember_is_not_the_rules_doing() -> None:
     events = _fine()
     fault = {"event": "fault", "number": 1, "kind": "server killed"}
     events += [{"t": 6.0, "phase": "begin", **fault}, {"t": 7.0, "phase": "end", **fault}]

@@ -23,7 +23,7 @@ def story_of(*versions: Original) -> Any:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_of_two_empty_messages_on_one_subject_it_is_the_one_with_its_number(number: int) -> None:
+def test_of_two_empty_messages_on_a_subject_the_number_decides(number: int) -> None:
     came = Original("taken.eu.1", f"NATS/1.0\r\nChaos-Number: {number}\r\nMore: 1\r\n\r\n", 0, "digest")
     found = version(story_of(numbered(1), numbered(2)), TAKEN, "TASKS", 7, came)
     assert found == numbered(number)

@@ -11,9 +11,7 @@ from nats_transforms.dialect import dialect
 
 
 @pytest.mark.parametrize(("behaves_like", "server"), [("2.12.15", "2.10.27"), ("2.9.10", "2.12.15")])
-def test_whether_a_member_is_refused_that_neither_version_knows_is_the_server_s_decision(
-    behaves_like: str, server: str
-) -> None:
+def test_the_server_decides_about_members_that_neither_version_knows(behaves_like: str, server: str) -> None:
     # Since 2.12 servers refuse what they do not know, and this one came with 2.14.
     (case,) = (each for each in read_catalogue() if each.id == "adr36/mirror-validation/batch/1")
     with pytest.raises(CannotPlay, match=f"'allow_batched' of a stream is unknown to {server}"):

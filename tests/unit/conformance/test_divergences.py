@@ -120,7 +120,7 @@ def test_a_header_that_the_target_would_refuse_is_missing() -> None:
     assert judge(case(plain, expected), BRIDGE, stored(block(b"A: 1"))).outcome is Outcome.FAIL
 
 
-def test_a_copy_that_cannot_be_published_is_missing_if_the_bridge_rejected_it() -> None:
+def test_an_unpublishable_copy_is_missing_if_the_bridge_rejected_it() -> None:
     expected = Expectation(stored={"S": (MessagePattern(b"out..a"), MessagePattern(b"out.a", sequence=2))})
     seen = stored(b"", facts={"rejected": ["NATS/1.0"]})
     assert judge(case(SOURCES, expected), BRIDGE, seen).divergences == ("kd/copy/unpublishable",)

@@ -203,7 +203,7 @@ async def test_what_is_no_answer_is_an_error_that_quotes_it(answers: str, said: 
         ({"refused": "no"}, "refused is an object"),
     ],
 )
-async def test_an_answer_that_cannot_be_read_is_an_error_and_the_library_continues(
+async def test_an_unreadable_answer_is_an_error_and_the_library_continues(
     members: dict[str, object], said: str
 ) -> None:
     answer = f"print(json.dumps({{'id': request['id'], **{members!r}}}), flush=True)"

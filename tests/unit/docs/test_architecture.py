@@ -30,7 +30,7 @@ def test_tables_of_states_are_those_of_the_program(drawing: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["republish", "copying"])
-def test_a_message_passes_at_most_six_files_and_returns_to_none_but_the_socket(kind: str) -> None:
+def test_a_message_passes_at_most_six_files_and_returns_to_none(kind: str) -> None:
     walk = PAGE.partition(f"\n{kind} ")[2].partition("\n\n")[0].partition("```")[0]
     files = re.findall(r"(?:^|\n) *((?:client|consuming|kinds|rules)/\S+)", f" {walk}")
     assert 4 < len(set(files)) <= 6

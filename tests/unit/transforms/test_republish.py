@@ -149,7 +149,7 @@ def test_results_with_wildcard_tokens_are_published_by_old_servers_only() -> Non
         assert rule.refusal(b"foo.a-*") == Refusal("wildcard_token", b"bar.a.*", native=True)
 
 
-def test_results_with_white_space_are_never_published_and_diverge_from_old_servers() -> None:
+def test_results_with_white_space_are_never_published() -> None:
     fields = {"src": "foo.*", "dest": "b r.$1"}
     assert compile_republish("S", fields, dialect(MIDDLE)).destination(b"foo.a") is None
     assert compile_republish("S", fields, dialect(MIDDLE)).refusal(b"foo.a") == Refusal("white_space", b"b r.a", False)

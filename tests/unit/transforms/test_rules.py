@@ -175,7 +175,7 @@ def test_index_zero_and_negatives_mean_the_first_token_of_the_subject(token: str
     assert result("*.*", f"{token}.$2", "w.a", version) == b"w.a"
 
 
-def test_a_source_with_rest_but_no_star_takes_index_zero_except_on_2_10_and_2_11() -> None:
+def test_a_source_with_only_a_rest_takes_index_zero_but_on_2_10_and_2_11() -> None:
     for version in (V29, V2925, V212, V215):
         assert result("foo.>", "bar.$0.>", "foo.a.b", version) == b"bar.foo.a.b"
         assert result(">", "bar.$0.>", "x.a.b", version) == b"bar.x.x.a.b"

@@ -101,7 +101,7 @@ def test_what_is_empty_shows_as_everything() -> None:
     assert SourceRecord(b"SRC", 4, (b"a", b""), (b"", b"b"), b"s").value(NEWEST) == b"SRC 4 a\x0c> >\x0cb s"
 
 
-def test_an_identity_without_a_subject_would_be_taken_for_one_and_is_left_out() -> None:
+def test_an_identity_that_would_be_read_as_a_subject_is_left_out() -> None:
     assert SourceRecord(b"SRC", 4, identity=b"dIAxtmQ4").value(NEWEST) == b"SRC 4 > >"
 
 
@@ -260,7 +260,7 @@ REPUBLISHED = b"Nats-Stream: T\r\nNats-Subject: t.a\r\nNats-Sequence: 3\r\nNats-
         (b"", b"A: 1\r\n", False),
     ],
 )
-def test_a_record_with_lines_of_another_server_behind_it_is_of_another_copy(
+def test_a_record_before_lines_of_another_server_is_of_another_copy(
     name: bytes, before: bytes, behind: bytes, counts: bool
 ) -> None:
     found = last_record(b"NATS/1.0\r\n" + before + name + b": " + RECORD + b"\r\n" + behind + b"\r\n")

@@ -54,7 +54,7 @@ def test_the_first_transform_that_matches_wins() -> None:
     ]
 
 
-def test_a_transform_without_a_destination_selects_and_leaves_the_subject_to_the_others() -> None:
+def test_a_transform_without_a_destination_leaves_subjects_to_the_others() -> None:
     # Filters that overlap in part work from 2.15 on; seen on 2.15.1.
     sourcing = compile_sourcing(entry(("a.*.x", ""), ("a.b.*", "two.$1")))
     subjects = (b"a.c.x", b"a.b.x", b"a.b.y", b"b.x.x")
@@ -63,7 +63,7 @@ def test_a_transform_without_a_destination_selects_and_leaves_the_subject_to_the
 
 
 @pytest.mark.parametrize("subject", [b"a.*", b"a.>", b"a."])
-def test_a_subject_that_passes_the_filter_and_matches_no_transform_keeps_its_name(subject: bytes) -> None:
+def test_a_filtered_subject_that_no_transform_matches_keeps_its_name(subject: bytes) -> None:
     # A client can publish `a.*`, which matches as a filter does and never as a transform's source does.
     sourcing = compile_sourcing(entry((">", "t.>"), ("a.*", "u.$1")))
     assert sourcing.destination(subject) == subject
