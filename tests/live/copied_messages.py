@@ -61,8 +61,7 @@ async def copied(peer: RawPeer, stream: str) -> list[CopiedMessage]:
 
 async def everything(peer: RawPeer, stream: str) -> list[StoredMessage]:
     """All messages in a stream."""
-    state = (await peer.api(f"STREAM.INFO.{stream}"))["state"]
-    return await stored_messages(peer, stream, state["messages"])
+    return await stored_messages(peer, stream, None)
 
 
 async def last_sequence(peer: RawPeer, stream: str) -> int:
