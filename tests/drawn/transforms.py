@@ -9,26 +9,8 @@ from random import Random
 _LITERALS = ("foo", "a", "b-c", "$x", "*x", ">x", "é", "{{}}", "日本", "$", "$$", "x{{wildcard(1)}}", "A", "x>")
 _SPACED = ("a b", "x\ty", " ", "x ", "x\x0cy", "x\ny")
 _PIECES = (
-    "a",
-    "b",
-    "ab",
-    "-",
-    "--",
-    "@",
-    "_",
-    "é",
-    "日",
-    "$",
-    "*",
-    ">",
-    "0",
-    "Z",
-    "_-",
-    "q" * 11,
-    "xyz",
-    "~",
-    "\U0001f600",
-)
+    "a", "b", "ab", "-", "--", "@", "_", "é", "日", "$", "*", ">", "0", "Z", "_-", "q" * 11, "xyz", "~", "\U0001f600",
+)  # fmt: skip
 _DELIMITERS = ("-", "-", "--", "@", "é", "ab", "", " ", "_-", "日", "a", "x\t", "{", ")", "'-'", "*")
 _ODD_NUMBERS = (
     "0", "-1", "+2", "02", "x", "1.5", "", " 2 ", "\t2", "1_0", "0x1", "1e3", "2147483647", "2147483648", "-2147483648",
@@ -185,14 +167,9 @@ def _spelled(random: Random, name: str) -> str:
     if random.random() < 0.86:
         return name
     odd = (
-        name[0].upper() + name[1:],
-        name.lower(),
-        name.upper(),
-        name + "s",
-        name.replace("F", "f"),
-        name[:-1],
+        name[0].upper() + name[1:], name.lower(), name.upper(), name + "s", name.replace("F", "f"), name[:-1],
         "split_from_left",
-    )
+    )  # fmt: skip
     return random.choice(odd)
 
 
