@@ -257,7 +257,7 @@ async def test_an_object_store_comes_back_without_chunks_of_replaced_objects(
 
 
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
-async def test_a_work_queue_is_held_until_it_is_opened_with_its_newest_configuration(
+async def test_a_work_queue_is_held_until_opened_with_its_newest_configuration(
     version: str,
     native_server: Callable[..., NativeServer],
     raw_peer: OpenPeer,

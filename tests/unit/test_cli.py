@@ -199,7 +199,7 @@ def test_check_prints_problems_as_json(run: Any, tmp_path: Path) -> None:
     assert reported["problems"][0] == f"{file}:1:1: nme: unknown key; did you mean 'name'?"
 
 
-def test_check_names_the_rule_of_a_problem_and_the_number_of_a_server_s_error(run: Any, tmp_path: Path) -> None:
+def test_check_names_the_rule_of_a_problem_and_the_error_number(run: Any, tmp_path: Path) -> None:
     transform = {"src": "orders.*", "dest": "seen.$2"}
     rules = [
         {"name": "seen", "kind": "subject_transform", "stream": "SEEN", "subject_transform": transform},

@@ -307,7 +307,7 @@ def test_two_that_changed_places_are_reordered(rule: str) -> None:
     assert _found(events, rule) == {"reordered (violation)": 1}
 
 
-def test_a_removed_message_that_a_killed_process_had_written_may_arrive_late() -> None:
+def test_a_removed_message_written_by_a_killed_process_may_arrive_late() -> None:
     events = _fine()
     one, other = _received(events, "never-lost")[5:7]
     one["rows"], other["rows"] = other["rows"], one["rows"]
