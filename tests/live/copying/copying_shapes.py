@@ -124,8 +124,8 @@ class Sources:
         self._shape = shape
         self._native = native
         self._published = 0
-        self._blocks: list[bytes] = []
-        """Headers that some servers act on, in place of one in ten drawn blocks."""
+        self._blocks = [b"NATS/1.0\r\nnats-msg-id: lower\r\n\r\n"]
+        """In place of one in ten drawn blocks: an id to no server, and headers that some servers act on."""
         if native.mirroring_strips_expectations if shape.mirror else native.sourcing_strips_expectations:
             self._blocks.append(EXPECTATIONS)
         if not native.source_record_is_refused_from_clients and not shape.mirror:
@@ -143,7 +143,7 @@ class Sources:
             self._published += 1
             name, suffix = self._random.choice(self._names), self._random.choice(SUFFIXES)
             block, payload = draw_block(self._random, self._published), draw_payload(self._random)
-            if self._blocks and self._random.random() < 0.1:
+            if self._random.random() < 0.1:
                 block = self._random.choice(self._blocks).replace(b"{s}", name.encode())
             if self._shape.rollups and self._random.random() < 0.05:
                 block = headers(f"Nats-Rollup: {self._random.choice(['sub', 'sub', 'all'])}")
