@@ -22,14 +22,32 @@ def subjects() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("subject", ["copying: resume after a restart", "docs: x " + "y" * 63])
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "copying: resume after a restart",
+        "docs: x " + "y" * 63,
+        f'Revert "docs: x {"y" * 63}"',
+        'Reapply "docs: one thing"',
+        'Revert "Reapply "docs: one thing""',
+    ],
+)
 def test_a_subject_is_right(subjects: ModuleType, subject: str) -> None:
     assert subjects.problem(subject) == ""
 
 
 @pytest.mark.parametrize(
     "subject",
-    ["The outcome of it", "copying:resume", "copying: ", "Copying: resume", "docs: one thing.", "docs: " + "y" * 67],
+    [
+        "The outcome of it",
+        "copying:resume",
+        "copying: ",
+        "Copying: resume",
+        "docs: one thing.",
+        "docs: " + "y" * 67,
+        'Revert "docs: one thing."',
+        "Revert docs: one thing",
+    ],
 )
 def test_a_subject_is_wrong(subjects: ModuleType, subject: str) -> None:
     assert subjects.problem(subject)
