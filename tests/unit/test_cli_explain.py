@@ -13,7 +13,9 @@ import pytest
 
 from nats_bridge.cli import main
 from nats_bridge.cli.explain import LineAnswerer, answer_stream
+from nats_transforms.destination import Kind
 from nats_transforms.dialect import NEWEST, dialect
+from nats_transforms.transform import compile_transform
 
 
 def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -51,26 +53,32 @@ def test_without_subjects_it_says_whether_a_server_takes_it(capsys: pytest.Captu
     assert out.endswith("\ngood: servers of this version accept it\n")
 
 
-@pytest.mark.parametrize(
-    ("token", "value", "how"),
-    [
-        ("{{split(1,-)}}", "a-b", "split on '-'"),
-        ("{{splitFromLeft(1,1)}}", "abc", "cut after the first 1 bytes"),
-        ("{{splitFromRight(1,1)}}", "abc", "cut before the last 1 bytes"),
-        ("{{sliceFromLeft(1,2)}}", "abc", "cut into pieces of 2 bytes from the left"),
-        ("{{sliceFromRight(1,2)}}", "abc", "cut into pieces of 2 bytes from the right"),
-        ("{{left(1,2)}}", "abc", "the first 2 bytes"),
-        ("{{right(1,2)}}", "abc", "the last 2 bytes"),
-        ("{{left(1,9)}}", "abc", "(unchanged: that is all of it, or nothing)"),
-        ("{{partition(5)}}", "abc", "the entire subject; FNV-1a of 'x.abc' is"),
-        ("{{random(1)}}", "abc", "a random number below 1, another one next time"),
-        ("$-1", "abc", "index -1, which means token 1 'x'"),
-    ],
-)
+FUNCTIONS = [
+    ("{{split(1,-)}}", "a-b", "split on '-'"),
+    ("{{splitFromLeft(1,1)}}", "abc", "cut after the first 1 bytes"),
+    ("{{splitFromRight(1,1)}}", "abc", "cut before the last 1 bytes"),
+    ("{{sliceFromLeft(1,2)}}", "abc", "cut into pieces of 2 bytes from the left"),
+    ("{{sliceFromRight(1,2)}}", "abc", "cut into pieces of 2 bytes from the right"),
+    ("{{left(1,2)}}", "abc", "the first 2 bytes"),
+    ("{{right(1,2)}}", "abc", "the last 2 bytes"),
+    ("{{left(1,9)}}", "abc", "(unchanged: that is all of it, or nothing)"),
+    ("{{partition(5)}}", "abc", "the entire subject; FNV-1a of 'x.abc' is"),
+    ("{{random(1)}}", "abc", "a random number below 1, another one next time"),
+    ("$-1", "abc", "index -1, which means token 1 'x'"),
+]
+"""A token of each function, the subject's second token, and words of the explanation."""
+
+
+@pytest.mark.parametrize(("token", "value", "how"), FUNCTIONS)
 def test_every_function_has_words(capsys: pytest.CaptureFixture[str], token: str, value: str, how: str) -> None:
     code, out, _ = _run(capsys, "x.*", f"y.{token}", f"x.{value}")
     assert code == 0
     assert how in out
+
+
+def test_no_function_is_left_out() -> None:
+    tested = {part.kind for token, *_ in FUNCTIONS for part in compile_transform(b"x.*", token.encode()).parts}
+    assert set(Kind) - {Kind.LITERAL, Kind.REST} == tested
 
 
 def test_the_rest_of_the_subject(capsys: pytest.CaptureFixture[str]) -> None:

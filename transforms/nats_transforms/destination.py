@@ -45,6 +45,9 @@ CUTTING = frozenset(
 )
 """Functions that may give several tokens."""
 
+KEEPING_WHOLE = frozenset((Kind.LITERAL, Kind.REST, Kind.WILDCARD, Kind.PARTITION, Kind.RANDOM))
+"""Tokens that are never empty or a wildcard for a subject that has no such tokens. Not left and right: `*a` to `*`."""
+
 
 @dataclass(frozen=True, slots=True)
 class DestinationPart:

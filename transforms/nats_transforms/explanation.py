@@ -6,7 +6,7 @@ Plain data only; the command line renders it.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, assert_never
 
 from nats_transforms.destination import DestinationPart, Kind
 from nats_transforms.dialect import Dialect
@@ -152,7 +152,7 @@ def _explained(part: DestinationPart, have: list[bytes], subject: bytes) -> Toke
         copied = tuple(Input(None, at + 1, have[at]) for at in range(first, len(have)))
         return TokenOrigin(part.text, part.kind.value, copied, DOT.join(have[first:]))
     if part.kind is Kind.RANDOM:
-        return TokenOrigin(part.text, part.kind.value, (), bind_random(part)(), {"n": part.number})
+        return TokenOrigin(part.text, part.kind.value, (), bind_random(part)(), _arguments(part))
     if part.positions:
         inputs = tuple(Input(index, at + 1, have[at]) for index, at in zip(part.indexes, part.positions, strict=True))
     else:
@@ -163,9 +163,26 @@ def _explained(part: DestinationPart, have: list[bytes], subject: bytes) -> Toke
     result = bind(part)(key)
     if part.kind is Kind.PARTITION:
         modulus = modulus_of(part)
-        return TokenOrigin(part.text, part.kind.value, inputs, result, {"n": part.number}, fnv1a_32(key), modulus)
-    if part.kind is Kind.SPLIT:
-        arguments: dict[str, int | str] = {"delimiter": text_of(part.delimiter)}
-    else:
-        arguments = {"n": part.number}
-    return TokenOrigin(part.text, part.kind.value, inputs, result, arguments)
+        return TokenOrigin(part.text, part.kind.value, inputs, result, _arguments(part), fnv1a_32(key), modulus)
+    return TokenOrigin(part.text, part.kind.value, inputs, result, _arguments(part))
+
+
+def _arguments(part: DestinationPart) -> dict[str, int | str]:
+    match part.kind:
+        case Kind.LITERAL | Kind.REST | Kind.WILDCARD:
+            return {}
+        case Kind.SPLIT:
+            return {"delimiter": text_of(part.delimiter)}
+        case (
+            Kind.PARTITION
+            | Kind.RANDOM
+            | Kind.SPLIT_FROM_LEFT
+            | Kind.SPLIT_FROM_RIGHT
+            | Kind.SLICE_FROM_LEFT
+            | Kind.SLICE_FROM_RIGHT
+            | Kind.LEFT
+            | Kind.RIGHT
+        ):
+            return {"n": part.number}
+        case forgotten:
+            assert_never(forgotten)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nats_transforms.destination import Kind
+from nats_transforms.destination import KEEPING_WHOLE
 from nats_transforms.dialect import NEWEST, Dialect
 from nats_transforms.header_block import START, opened
 from nats_transforms.program import compile_program
@@ -199,7 +199,6 @@ def _assemble(
 
 # The separators of words in a protocol line. A form feed is not one; only the check of newer servers includes it.
 _SEPARATORS = b" \t\r\n"
-_KEEPS_TOKENS_WHOLE = frozenset((Kind.LITERAL, Kind.REST, Kind.WILDCARD, Kind.PARTITION, Kind.RANDOM))
 
 
 def _unless(
@@ -220,7 +219,7 @@ def _destination(transform: Transform) -> Callable[[bytes], bytes | None]:
     apply = transform.apply
     dialect = transform.dialect
     checked = transform.pattern == REST and transform.destination == REST
-    if not checked and not transform.is_empty and all(part.kind in _KEEPS_TOKENS_WHOLE for part in transform.parts):
+    if not checked and not transform.is_empty and all(part.kind in KEEPING_WHOLE for part in transform.parts):
         # Tokens of a matching subject are never empty and never wildcards, so only white space can be wrong.
         spaces = b" \t\r\n\f" if dialect.republish_suppresses_invalid_subject else _SEPARATORS
         program = compile_program(transform.pattern, transform.destination, transform.parts, dialect, without=spaces)

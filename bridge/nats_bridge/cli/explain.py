@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from io import BufferedReader
 from json.encoder import encode_basestring_ascii
-from typing import Any, BinaryIO, Final, TypeAlias, cast
+from typing import Any, BinaryIO, Final, TypeAlias, assert_never, cast
 
 import click
 
@@ -115,14 +115,6 @@ def _printable(text: str) -> str:
 _DEFECTS: Final = {
     "crash-partition-zero": "partition of 0 ends servers of this version at the first matching message",
 }
-_LENGTHS: Final = {
-    Kind.SPLIT_FROM_LEFT.value: "cut after the first {n} bytes",
-    Kind.SPLIT_FROM_RIGHT.value: "cut before the last {n} bytes",
-    Kind.SLICE_FROM_LEFT.value: "cut into pieces of {n} bytes from the left",
-    Kind.SLICE_FROM_RIGHT.value: "cut into pieces of {n} bytes from the right",
-    Kind.LEFT.value: "the first {n} bytes",
-    Kind.RIGHT.value: "the last {n} bytes",
-}
 
 
 def _heading(transform: Transform) -> list[str]:
@@ -158,26 +150,41 @@ def _subject_lines(explanation: Explanation, dialect: Dialect) -> list[str]:
 
 def _how(token: TokenOrigin) -> str:
     inputs = " and ".join(_input(item) for item in token.inputs)
-    match token.function:
-        case "literal":
+    match Kind(token.function):
+        case Kind.LITERAL:
             return "as it is written"
-        case ">":
+        case Kind.REST:
             copied = _tokens_range([item.position for item in token.inputs if item.position])
             return f"the rest of the subject: {copied}"
-        case "wildcard":
+        case Kind.WILDCARD:
             return inputs
-        case "partition":
+        case Kind.PARTITION:
             key = _shown(b"".join(item.value for item in token.inputs))
             hashed = f"FNV-1a of '{key}' is {token.hash}"
             return f"{inputs}; {hashed}, modulo {token.modulus} is {_shown(token.result)}"
-        case "random":
+        case Kind.RANDOM:
             return f"a random number below {token.arguments['n']}, another one next time"
-        case "split":
+        case Kind.SPLIT:
             return f"{inputs}, split on '{token.arguments['delimiter']}'"
-        case other:
-            how = _LENGTHS[other].format(n=token.arguments["n"])
-            unchanged = b"".join(item.value for item in token.inputs) == token.result
-            return f"{inputs}, {how}{' (unchanged: that is all of it, or nothing)' if unchanged else ''}"
+        case Kind.SPLIT_FROM_LEFT:
+            return f"{inputs}, cut after the first {_bytes(token)}"
+        case Kind.SPLIT_FROM_RIGHT:
+            return f"{inputs}, cut before the last {_bytes(token)}"
+        case Kind.SLICE_FROM_LEFT:
+            return f"{inputs}, cut into pieces of {_bytes(token, ' from the left')}"
+        case Kind.SLICE_FROM_RIGHT:
+            return f"{inputs}, cut into pieces of {_bytes(token, ' from the right')}"
+        case Kind.LEFT:
+            return f"{inputs}, the first {_bytes(token)}"
+        case Kind.RIGHT:
+            return f"{inputs}, the last {_bytes(token)}"
+        case forgotten:
+            assert_never(forgotten)
+
+
+def _bytes(token: TokenOrigin, side: str = "") -> str:
+    unchanged = b"".join(item.value for item in token.inputs) == token.result
+    return f"{token.arguments['n']} bytes{side}{' (unchanged: that is all of it, or nothing)' if unchanged else ''}"
 
 
 def _input(item: Input) -> str:
