@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nats_bridge.consuming.rule_consumer import Durable
-from nats_bridge.kinds.republish.check import compile_rule
+from nats_bridge.kinds.republish.compiled import compile_rule
 from nats_bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.kinds.republish.model import RepublishRule
 from nats_bridge.kinds.republish.run import RepublishRun

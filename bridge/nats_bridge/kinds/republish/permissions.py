@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nats_bridge.client.audit_advisories import AUDIT_SUBJECT
 from nats_bridge.consuming.rule_consumer import durable_name
-from nats_bridge.kinds.republish.check import compile_rule
+from nats_bridge.kinds.republish.compiled import compile_rule
 from nats_bridge.kinds.republish.model import RepublishRule
 from nats_bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS
 from nats_bridge.permissions.need import Need, api_subject, listen, write

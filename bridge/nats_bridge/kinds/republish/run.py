@@ -23,7 +23,7 @@ from nats_bridge.consuming.percent_names import check_percent
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
 from nats_bridge.errors import ApiError, RuleRefusedError
-from nats_bridge.kinds.republish.check import compile_rule
+from nats_bridge.kinds.republish.compiled import compile_rule
 from nats_bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.kinds.republish.native_repeat import sent_twice
