@@ -8,8 +8,8 @@ leave (2.9 to 2.11 remove only the first) are in both the stored and the republi
 The sidecar adds `exclude`, subjects that are left out first, and `where`, a condition on a header. `destination` only
 considers the former.
 
-Only `lines_form` defines the layout of the lines, as a bytes format. `block` fills it in. So does a hot loop, which
-caches `destination` by subject (unless `transform.is_random`) and already has all values as digits.
+Only `Republish.lines_form` defines the layout of the lines, as a bytes format. `block` fills it in. So does a hot loop,
+which caches `destination` by subject (unless `transform.is_random`) and already has all values as digits.
 """
 
 from __future__ import annotations
@@ -26,6 +26,13 @@ from nats_transforms.selection import HeaderCondition, Unselected, left_out, unm
 from nats_transforms.subject import REST, UNMATCHABLE, is_valid_publish, matcher, text_member, text_of, tokens
 from nats_transforms.timestamp import rfc3339_nano
 from nats_transforms.transform import Transform, compile_transform
+
+_STREAM, _TIME_STAMP, _SIZE = b"Nats-Stream", b"Nats-Time-Stamp", b"Nats-Msg-Size"
+
+LINES = (_STREAM, b"Nats-Subject", b"Nats-Sequence", _TIME_STAMP, b"Nats-Last-Sequence", _SIZE)
+"""Names of the lines that are appended to a stored block, in order."""
+OPTIONAL_LINES = frozenset((_TIME_STAMP, _SIZE))
+"""Names of the lines that some dialects or rules do not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ class Republish:
     """A compiled republish rule.
 
     `destination(subject)` returns the subject to publish on, or None to publish nothing. It is cheap and, unless
-    `transform.is_random`, always the same for the same subject. `form` is the rule's `lines_form`.
+    `transform.is_random`, always the same for the same subject. `form` is `lines_form` with its defaults.
     """
 
     stream: bytes
@@ -89,8 +96,11 @@ class Republish:
     transform: Transform
     exclude: tuple[bytes, ...]
     where: HeaderCondition | None
-    form: bytes = field(repr=False, compare=False)
     destination: Callable[[bytes], bytes | None] = field(repr=False, compare=False)
+    form: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "form", self.lines_form())
 
     def apply(self, message: StoredMessage, last_sequence: int) -> Republished | None:
         """Return the message to publish for a stored one; None if the rule publishes nothing.
@@ -119,6 +129,19 @@ class Republish:
         values = subject, b"%d" % sequence, rfc3339_nano(time_ns), b"%d" % last_sequence, b"%d" % payload_size
         return first + self.form % values
 
+    def lines_form(self, *, time: bytes = b"%b", absent: bytes = b"%.0b") -> bytes:
+        """Return the lines that are appended to a stored block, with the empty line after them, as a bytes format.
+
+        It takes five values: subject, sequence, time stamp, last sequence, and size of the payload. `time` is the
+        placeholder of the time stamp, for a caller that has it in pieces. `absent` replaces each line that the dialect
+        or the rule does not have. The default takes the value and results in no bytes. With `b""`, the format does not
+        take that value.
+        """
+        absences = {_TIME_STAMP: not self.dialect.republish_time_stamp, _SIZE: not self.headers_only}
+        values = {_STREAM: self.stream.replace(b"%", b"%%"), _TIME_STAMP: time}
+        lines = [absent if absences.get(name) else b"%b: %b\r\n" % (name, values.get(name, b"%b")) for name in LINES]
+        return b"".join(lines) + b"\r\n"
+
     def refusal(self, subject: bytes) -> Refusal | None:
         """Return the reason why nothing is published for a selected subject.
 
@@ -135,30 +158,6 @@ class Republish:
 
     def __reduce__(self) -> tuple[Callable[..., Republish], tuple[object, ...]]:
         return _assemble, (self.stream, self.headers_only, self.transform, self.exclude, self.where)
-
-
-def lines_form(
-    stream: bytes, dialect: Dialect, *, headers_only: bool, time: bytes = b"%b", absent: bytes = b"%.0b"
-) -> bytes:
-    """Return the lines that the server appends to a stored block, with the empty line after them, as a bytes format.
-
-    It takes five values: subject, sequence, time stamp, last sequence, and size of the payload. `absent` stands for
-    each line that the dialect or the rule does not have: it takes the value and results in no bytes. With `b""`, the
-    caller passes no value. `time` is the placeholder of the time stamp, for a caller that has it in pieces.
-    """
-    stamp = b"Nats-Time-Stamp: " + time + b"\r\n" if dialect.republish_time_stamp else absent
-    size = b"Nats-Msg-Size: %b\r\n" if headers_only else absent
-    return b"".join(
-        (
-            b"Nats-Stream: " + stream.replace(b"%", b"%%") + b"\r\n",
-            b"Nats-Subject: %b\r\n",
-            b"Nats-Sequence: %b\r\n",
-            stamp,
-            b"Nats-Last-Sequence: %b\r\n",
-            size,
-            b"\r\n",
-        )
-    )
 
 
 def compile_republish(
@@ -193,8 +192,7 @@ def _assemble(
     destination = _destination(transform)
     if (excludes := matcher(exclude)) is not None:
         destination = _unless(excludes, destination)
-    form = lines_form(stream, transform.dialect, headers_only=headers_only)
-    return Republish(stream, headers_only, transform.dialect, transform, exclude, where, form, destination)
+    return Republish(stream, headers_only, transform.dialect, transform, exclude, where, destination)
 
 
 # The separators of words in a protocol line. A form feed is not one; only the check of newer servers includes it.

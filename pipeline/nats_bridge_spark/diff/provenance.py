@@ -12,16 +12,28 @@ import re
 from dataclasses import dataclass
 
 from nats_transforms import header_block
+from nats_transforms.republish import LINES, OPTIONAL_LINES
 from nats_transforms.source_record import HEADER, JOINT, TWIN_HEADER, SourceRecord, first_record
 
 _RECORD = re.compile(
     rb"\nNats-(?:Stream|Bridge)-Source: ([^ \t\r\n]+) ([0-9]{1,18})"
     rb"(?: ([^ \t\r\n]+ [^ \t\r\n]+)(?: [^\t\r\n]*)?)?\r\n"
 )
-_REPUBLISHED = re.compile(
-    rb"\nNats-Stream: ([^\r\n]+)\r\nNats-Subject: [^\r]*\r\nNats-Sequence: ([0-9]{1,20})\r\n"
-    rb"(?:Nats-Time-Stamp: [^\r\n]*\r\n)?Nats-Last-Sequence: [0-9]+\r\n(?:Nats-Msg-Size: [0-9]+\r\n)?\r\n\Z"
-)
+_VALUES = {
+    b"Nats-Stream": rb"[^\r\n]+",
+    b"Nats-Subject": rb"[^\r]*",
+    b"Nats-Sequence": rb"[0-9]{1,20}",
+    b"Nats-Last-Sequence": rb"[0-9]+",
+    b"Nats-Msg-Size": rb"[0-9]+",
+}
+
+
+def _line(name: bytes) -> bytes:
+    optional = b"?" if name in OPTIONAL_LINES else b""
+    return rb"(?:%b: %b\r\n)%b" % (name, _VALUES.get(name, rb"[^\r\n]*"), optional)
+
+
+_REPUBLISHED = re.compile(rb"\n%b\r\n\Z" % b"".join(map(_line, LINES)))
 _LARGEST = 2**63 - 1  # limit of a column in Spark; no stream comes near
 _HASHED = re.compile(rb":[0-9A-Za-z]{8}")
 

@@ -6,7 +6,7 @@ import pytest
 
 from nats_transforms import TransformError, dialect
 from nats_transforms.destination import CUTTING, KEEPING_WHOLE, Kind
-from nats_transforms.republish import Refusal, Republished, StoredMessage, compile_republish, lines_form
+from nats_transforms.republish import Refusal, Republished, StoredMessage, compile_republish
 from nats_transforms.selection import HeaderCondition, Unselected
 from nats_transforms.timestamp import rfc3339_nano
 
@@ -185,7 +185,7 @@ def test_the_form_for_a_hot_loop_makes_the_same_bytes(version: str, *, headers_o
     sent = rule.apply(stored(block=b"NATS/1.0\r\nA: b\r\n\r\n"), 9)
     assert sent is not None
     assert rule.block(b"foo.a", b"NATS/1.0\r\nA: b\r\n\r\n", 17, TIME, 9, 5) == sent.header_block
-    form = lines_form(b"S%b", rule.dialect, headers_only=headers_only, time=b"%b%b")
+    form = rule.lines_form(time=b"%b%b")
     begun, ended = rfc3339_nano(TIME)[:20], rfc3339_nano(TIME)[20:]
     times = (begun, ended) if rule.dialect.republish_time_stamp else (b"",)
     made = b"NATS/1.0\r\nA: b\r\n" + form % (b"foo.a", b"17", *times, b"9", b"5")

@@ -24,7 +24,7 @@ from nats_bridge.kinds.republish.retention import Retention
 from nats_bridge.kinds.republish.subject_sequences import SubjectSequences
 from nats_bridge.rules.loops.subject_overlap import may_land_on
 from nats_transforms import header_block
-from nats_transforms.republish import Refusal, Republish, lines_form
+from nats_transforms.republish import Refusal, Republish
 from nats_transforms.subject import matcher
 from nats_transforms.timestamp import rfc3339_nano
 
@@ -108,7 +108,7 @@ class RepublishEncoder:
         self._form, self._form_size = b"", 0
         if self._plain:
             # The time stamp comes in two pieces: up to the dot, which stays for a second, and the fraction.
-            lines = lines_form(republish.stream, republish.dialect, headers_only=False, time=b"%b%bZ", absent=b"")
+            lines = republish.lines_form(time=b"%b%bZ", absent=b"")
             self._form = b"HPUB %b %d %d\r\n%b" + lines + b"%b\r\n"
             self._form_size = len(lines % (b"", b"", b"", b"", b""))
         # For each subject: the destination (None if not published), the last sequence, and the size of the constant
