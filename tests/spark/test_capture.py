@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -515,15 +514,13 @@ async def test_a_part_of_a_capture_is_read(
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 20)
     run(stream, chunk=5)
-    held = capture_at(spark, str(kept))
 
-    def seen(**limits: Any) -> list[int]:
+    def seen(**limits: int) -> list[int]:
         return sorted(row.sequence for row in read_capture(spark, str(kept), **limits).select("sequence").collect())
 
     assert seen(first=4, last=11) == list(range(4, 12))
     assert seen(first=19) == [19, 20]
-    assert seen(last=2, capture=held) == [1, 2]
-    assert seen(capture=replace(held, chunks=held.chunks[:2]), last=20) == list(range(1, 11))
+    assert seen(last=2) == [1, 2]
     frame = read_capture(spark, str(kept), first=4, last=11)
     assert len(frame.inputFiles()) == 3
 
