@@ -143,6 +143,10 @@ class RuleRefusedError(BridgeError):
         self.err_code = err_code
 
 
+class ConsumerInUseError(RuleRefusedError):
+    """Another process runs the rule: it is bound to the rule's durable consumer, or was a moment ago."""
+
+
 class ApiError(BridgeError):
     """The JetStream API answered with an error, or did not answer.
 

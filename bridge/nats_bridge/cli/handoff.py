@@ -12,7 +12,7 @@ from nats_bridge.cli.options import config_option
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
 from nats_bridge.jobs.rule_handoff import hand_over
 from nats_bridge.observability.printable import printable
-from nats_bridge.rules.handoff.answer import Handoff, Wish
+from nats_bridge.rules.handoff.answer import OTHERWISE, Handoff, Wish
 from nats_bridge.settings import load
 
 
@@ -70,7 +70,10 @@ def _print(answer: Handoff, rule: str) -> None:
         return
     number = 0
     for step in answer.steps:
-        if step.startswith("Warning: "):
+        if step == OTHERWISE:
+            click.echo(f"   {step}", err=True)
+            number = 0
+        elif step.startswith("Warning: "):
             click.echo(click.style(f"   {step}", fg="yellow"), err=True)
         elif step.startswith("source "):
             click.echo(f"   - {step}", err=True)

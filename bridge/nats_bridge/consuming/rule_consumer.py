@@ -57,7 +57,7 @@ from nats_bridge.client.wire import Delivered
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.consuming import replay
 from nats_bridge.consuming.ack_reply import acknowledges
-from nats_bridge.errors import ApiError, RuleRefusedError
+from nats_bridge.errors import ApiError, ConsumerInUseError, RuleRefusedError
 
 _log = structlog.get_logger("bridge.rule_consumer")
 
@@ -633,8 +633,8 @@ class RuleConsumer:
                 " give this sidecar or rule another name, or delete that consumer"
             )
 
-    def _in_use(self) -> RuleRefusedError:
-        return RuleRefusedError(
+    def _in_use(self) -> ConsumerInUseError:
+        return ConsumerInUseError(
             f"consumer '{self.plan.durable_name}' of stream '{self.plan.stream}' is in use by another process:"
             " stop that one, or set `leadership: {}` for both, so that one is on standby"
             " (under another name, every message would arrive twice)"

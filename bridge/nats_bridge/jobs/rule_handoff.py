@@ -38,7 +38,7 @@ async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
         if answer.ok and wish.apply:
             taken = await kind.take_over(rule, settings, connections, answer, wish)
             answer = taken or await _sent(connections[rule.connections[0]], answer)
-            if leases is not None and kind.durables(rule, settings.name):
+            if answer.ok and leases is not None and kind.durables(rule, settings.name):
                 answer = await _without_lease(
                     connections[leases.connection].api, leases.bucket, settings.name, answer, name
                 )

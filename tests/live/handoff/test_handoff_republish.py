@@ -37,11 +37,13 @@ class Place:
             "republish": {"src": f"{stream}.>", "dest": f"out{stream}.>"},
             "start": "first",
         }
+        self.settings: dict[str, Any] = {}
         self.configure()
 
     def configure(self, **more: Any) -> None:
         self.rule |= more
         document = {"connections": {"default": self.connection}, "http": {"listen": ""}, "rules": [self.rule]}
+        document |= self.settings
         self.config.write_text(json.dumps(document), "utf-8")
 
     async def handoff(self, *options: str) -> Ran:
@@ -154,7 +156,9 @@ async def test_with_publishers_stopped_and_back(
         await load_on.burst(20)
         await seen.until_sequence(20)
         ran = await place.handoff()
-        assert "Stop the publishers for a moment" in ran.err
+        first, by_hand = ran.err.split("   Or by hand:\n")
+        assert "2. Run this command again with --apply." in first
+        assert by_hand.startswith("1. Stop the publishers for a moment")
     answer = await peer.api(f"STREAM.UPDATE.{stream}", ran.document)
     assert "error" not in answer, answer
     await load_on.burst(20)
@@ -184,9 +188,34 @@ async def test_a_running_sidecar_keeps_its_rule(
     place = Place(await servers.url("2.15.3"), stream, tmp_path)
     async with running(load(place.config)):
         ran = await place.handoff("--apply")
-    assert ran.code == 2
-    assert "in use by another process: stop that one" in ran.err
+    assert ran.code == 1
+    assert "a sidecar still runs the rule (consumer 'nats-bridge_rule' of stream" in ran.err
+    assert "stop all replicas of the sidecar, then run this command again" in ran.err
     assert "republish" not in (await peer.api(f"STREAM.INFO.{stream}"))["config"]
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
+async def test_a_replica_that_was_left_running_keeps_the_rule_and_its_lease(
+    delivery: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    peer = await raw_peer(await servers.url("2.15.3"))
+    stream, bucket = unique_name("replica"), unique_name("leases")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
+    place = Place(await servers.url("2.15.3"), stream, tmp_path)
+    place.settings = {"leadership": {"bucket": bucket}}
+    place.configure(delivery=delivery)
+    plan = await place.handoff()
+    assert "1. Stop all replicas of the sidecar (SIGTERM, or scale to 0). Publishers need not pause." in plan.err
+    async with running(load(place.config)) as sidecar:
+        await until(lambda: sidecar.supervisors[0].ready)
+        ran = await place.handoff("--apply")
+        lease = await peer.api(f"STREAM.MSG.GET.KV_{bucket}", {"last_by_subj": f"$KV.{bucket}.lease.nats-bridge.rule"})
+    assert ran.code == 1
+    assert "stop all replicas of the sidecar, then run this command again" in ran.err
+    assert "republish" not in (await peer.api(f"STREAM.INFO.{stream}"))["config"]
+    assert lease["message"]["data"], lease
+    ran = await place.handoff("--apply")
+    assert ran.code == 0, ran.err
 
 
 async def test_a_user_that_may_not_receive_what_the_server_sends(

@@ -6,18 +6,22 @@ subjects. While both are active, a message is stored twice, so the sidecar must 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.kinds.ingress.model import SubjectTransformRule
-from nats_bridge.rules.handoff.answer import Handoff, refused
+from nats_bridge.rules.handoff.answer import Handoff, refused, stop
 from nats_bridge.rules.handoff.stream_body import body_of, examined
+from nats_bridge.settings import Settings
 from nats_transforms.dialect import server_dialect
 from nats_transforms.subject import collide, is_subset
 
 
-async def hand_over(rule: SubjectTransformRule, connection: Connection) -> Handoff:
+async def hand_over(rule: SubjectTransformRule, settings: Settings, connections: Mapping[str, Connection]) -> Handoff:
     """Return the configuration that takes over; see `RuleKind.handoff`."""
+    connection = connections[rule.source_connection]
     config = (await existing_stream(connection, rule.name, rule.stream))["config"]
     place = f"stream '{rule.stream}'"
     transform = rule.subject_transform
@@ -56,7 +60,7 @@ async def hand_over(rule: SubjectTransformRule, connection: Connection) -> Hando
         body,
         config,
         (
-            f"Stop the sidecar (SIGTERM). Publishers on {wanted['src']} get no answer (no responders) until the update"
+            f"{stop(settings)}. Publishers on {wanted['src']} get no answer (no responders) until the update"
             " and must try again, as JetStream clients do; in the reverse order, messages would be stored twice.",
             f"Send the update to {connection.api.subject('STREAM.UPDATE.' + rule.stream)}: server"
             f" {connection.server_version} takes {wanted['src']} itself and stores it as {wanted['dest']}.",
@@ -66,8 +70,9 @@ async def hand_over(rule: SubjectTransformRule, connection: Connection) -> Hando
     )
 
 
-async def hand_back(rule: SubjectTransformRule, connection: Connection) -> Handoff:
+async def hand_back(rule: SubjectTransformRule, settings: Settings, connections: Mapping[str, Connection]) -> Handoff:
     """Return the configuration without the native transform that the rule repeats."""
+    connection = connections[rule.source_connection]
     config = (await existing_stream(connection, rule.name, rule.stream))["config"]
     place = f"stream '{rule.stream}'"
     present = config.get("subject_transform")

@@ -78,7 +78,7 @@ class IngressKind(RuleKind[SubjectTransformRule]):
         """Return the native configuration that takes over from a rule, or gives back to it."""
         from nats_bridge.kinds.ingress.handoff import hand_back, hand_over
 
-        return await (hand_back if wish.back else hand_over)(rule, connections[rule.source_connection])
+        return await (hand_back if wish.back else hand_over)(rule, settings, connections)
 
 
 KIND = IngressKind()

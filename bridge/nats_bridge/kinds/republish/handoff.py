@@ -13,9 +13,10 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.rule_consumer import durable_name
+from nats_bridge.errors import ConsumerInUseError
 from nats_bridge.kinds.republish.model import RepublishRule
 from nats_bridge.kinds.republish.takeover import take_over_from_sidecar
-from nats_bridge.rules.handoff.answer import NO_SERVER_SELECTS, Handoff, Wish, refused
+from nats_bridge.rules.handoff.answer import NO_SERVER_SELECTS, OTHERWISE, Handoff, Wish, refused, stop
 from nats_bridge.rules.handoff.stream_body import body_of, examined
 from nats_bridge.settings import Settings
 from nats_transforms.dialect import server_dialect
@@ -28,7 +29,14 @@ async def take_over(
     if wish.back or not rule.durable or len(answer.steps) == 1:  # one step reports that it is done already
         return None
     assert answer.update is not None
-    end = await take_over_from_sidecar(rule, settings.name, settings.dialect_of(rule), connections, answer.update)
+    dialect = settings.dialect_of(rule)
+    try:
+        end = await take_over_from_sidecar(rule, settings.name, dialect, connections, answer.update)
+    except ConsumerInUseError:
+        return refused(
+            f"a sidecar still runs the rule (consumer '{durable_name(settings.name, rule.name)}' of stream"
+            f" '{rule.stream}' is in use): stop all replicas of the sidecar, then run this command again"
+        )
     return Handoff(
         answer.update,
         (
@@ -40,7 +48,7 @@ async def take_over(
     )
 
 
-async def hand_over(rule: RepublishRule, sidecar: str, connections: Mapping[str, Connection]) -> Handoff:
+async def hand_over(rule: RepublishRule, settings: Settings, connections: Mapping[str, Connection]) -> Handoff:
     """Return the configuration that takes over; see `RuleKind.handoff`."""
     source, target = connections[rule.source_connection], connections[rule.target_connection]
     info = await existing_stream(source, rule.name, rule.stream)
@@ -77,10 +85,10 @@ async def hand_over(rule: RepublishRule, sidecar: str, connections: Mapping[str,
     if problems:
         return refused(*problems)
     body = body_of(config) | {"republish": wanted}
-    return await examined(source, body, config, await _steps(rule, sidecar, source))
+    return await examined(source, body, config, await _steps(rule, settings, source))
 
 
-async def hand_back(rule: RepublishRule, sidecar: str, connections: Mapping[str, Connection]) -> Handoff:
+async def hand_back(rule: RepublishRule, settings: Settings, connections: Mapping[str, Connection]) -> Handoff:
     """Return the configuration without the native republish that the rule repeats."""
     source = connections[rule.source_connection]
     info = await existing_stream(source, rule.name, rule.stream)
@@ -105,7 +113,7 @@ async def hand_back(rule: RepublishRule, sidecar: str, connections: Mapping[str,
     body = body_of(config)
     del body["republish"]
     steps = []
-    consumer = durable_name(sidecar, rule.name)
+    consumer = durable_name(settings.name, rule.name)
     if rule.durable and await source.api.consumer_info(rule.stream, consumer):
         steps.append(
             f"Remove the position of earlier times, consumer '{consumer}': nats-bridge clean -c FILE {rule.name}."
@@ -130,32 +138,32 @@ def _same(one: Json, other: Json) -> bool:
     return all((one.get(name) or "") == (other.get(name) or "") for name in ("src", "dest", "headers_only"))
 
 
-async def _steps(rule: RepublishRule, sidecar: str, connection: Connection) -> list[str]:
+async def _steps(rule: RepublishRule, settings: Settings, connection: Connection) -> list[str]:
     begun = (
         f"Send the update to {connection.api.subject('STREAM.UPDATE.' + rule.stream)}: server"
         f" {connection.server_version} republishes what is stored from then on, and nothing that was stored before."
     )
-    other_way = (
-        "Or let this command do it: --apply takes the rule over from the stopped sidecar, sends the update, sees with"
-        " which message the server begins, republishes what is before it, and removes the rule's consumer."
-    )
     if not rule.durable:
         return [
-            "Stop the sidecar (SIGTERM). The rule keeps no position (durable: false): what is stored until the update"
+            f"{stop(settings)}. The rule keeps no position (durable: false): what is stored until the update"
             " is not republished.",
             begun,
             *_weaker(rule),
         ]
     state = (await connection.api.stream_info(rule.stream))["state"]
     return [
+        f"{stop(settings)}. Publishers need not pause.",
+        "Run this command again with --apply. It takes the rule over from the stopped sidecar, sends the update, sees"
+        " with which message the server begins, republishes the messages before it, and removes the rule's consumer.",
+        OTHERWISE,
         "Stop the publishers for a moment: native republish has no position, so exactly one of the two must "
         "republish each message.",
         f"Wait until the sidecar has republished everything (its position, in /status, is {state['last_seq']} or what"
-        " the stream's last sequence is by then), and stop it (SIGTERM).",
+        " the stream's last sequence is by then).",
+        f"{stop(settings)}.",
         begun,
         f"Start the publishers again. nats-bridge clean -c FILE {rule.name} removes the consumer"
-        f" '{durable_name(sidecar, rule.name)}', which kept the rule's position.",
-        other_way,
+        f" '{durable_name(settings.name, rule.name)}', which kept the rule's position.",
         *_weaker(rule),
     ]
 

@@ -82,7 +82,7 @@ class RepublishKind(RuleKind[RepublishRule]):
         """Return the native configuration that takes over from a rule, or gives back to it."""
         from nats_bridge.kinds.republish.handoff import hand_back, hand_over
 
-        return await (hand_back if wish.back else hand_over)(rule, settings.name, connections)
+        return await (hand_back if wish.back else hand_over)(rule, settings, connections)
 
     async def take_over(
         self, rule: RepublishRule, settings: Settings, connections: Opened, answer: Handoff, wish: Wish

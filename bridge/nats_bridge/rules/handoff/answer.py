@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nats_bridge.client.jetstream_api import Json
+from nats_bridge.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,9 @@ class Wish:
     apply: bool = False
 
 
+OTHERWISE: Final = "Or by hand:"
+"""Among the steps: those after it replace those before it."""
+
 NO_SERVER_SELECTS: Final = (
     "servers cannot select messages by a header and would copy the others too: keep this rule on the bridge"
 )
@@ -36,7 +40,7 @@ class Handoff:
 
     Attributes:
         update: the body of the `STREAM.UPDATE` request, a whole stream configuration; None without one.
-        steps: what to do and what happens then, in order.
+        steps: what to do and what happens then, in order; `OTHERWISE` between two ways.
         problems: the obstacles, each with a remedy; empty if it can be handed over.
     """
 
@@ -57,6 +61,13 @@ class Handoff:
             "steps": list(self.steps) if self.ok else [],
             "problems": list(self.problems),
         }
+
+
+def stop(settings: Settings) -> str:
+    """Return the beginning of a step that stops the sidecar, with every replica of it."""
+    if settings.leadership is None:
+        return "Stop the sidecar (SIGTERM)"
+    return "Stop all replicas of the sidecar (SIGTERM, or scale to 0)"
 
 
 def refused(*problems: str) -> Handoff:

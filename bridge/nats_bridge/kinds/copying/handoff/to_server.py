@@ -29,7 +29,7 @@ from nats_bridge.kinds.copying.model import CopyingRule
 from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
 from nats_bridge.kinds.copying.position.last_sequence_probe import last_sequence_behind
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.rules.handoff.answer import NO_SERVER_SELECTS, Handoff, Wish, refused
+from nats_bridge.rules.handoff.answer import NO_SERVER_SELECTS, Handoff, Wish, refused, stop
 from nats_bridge.rules.handoff.stream_body import body_of, examined
 from nats_bridge.settings import Settings, Source
 from nats_transforms.dialect import Dialect, dialect, server_dialect
@@ -72,6 +72,7 @@ class CopyingHandoff:
         self._connections = connections
         self._target = connections[rule.target_connection]
         self._server = server_dialect(self._target.server_version)
+        self._settings = settings
         asked = settings.dialect_of(rule)
         self._dialect = self._server if asked == "native" else dialect(asked)
         self._after = wish.after
@@ -325,7 +326,7 @@ class CopyingHandoff:
         rule, version = self._rule, self._target.server_version
         starts = any("opt_start_seq" in (native or {}) for native, _ in decisions)
         steps = [
-            f"Stop the sidecar (SIGTERM), or leave it stopped, and do not start rule '{rule.name}' again: it would"
+            f"{stop(self._settings)}, or leave it stopped, and do not start rule '{rule.name}' again: it would"
             " refuse to, because the stream then has the same sources natively.",
             f"Send the update to {self._target.api.subject('STREAM.UPDATE.' + body['name'])}; server {version} takes"
             " over from then on. (If the sidecar copies anything before that, run handoff again.)",
