@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 @click.option(
     "--server",
     metavar="URL",
-    help="Also check the cluster: streams, loops, side effects. 'config' means the servers in the file.",
+    help="Also check the cluster: streams, loops, side effects. A URL replaces the servers of every connection;"
+    " 'config' means the servers in the file.",
 )
 @click.option(
     "--permissions",
