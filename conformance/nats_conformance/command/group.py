@@ -250,9 +250,11 @@ def ask_about_streams(
     """Show what changes for your streams between server versions.
 
     FILE is a stream configuration in JSON: the configuration alone, or the output of `nats stream info --json`. A
-    private server of each version is started on loopback and gets the configuration and a message for each subject.
+    private server of each version is started on loopback and gets the configuration, with one replica, and a message
+    for each subject. Subjects are compared, headers are not.
 
-    Exit codes: 0 nothing changes; 1 something changes; 2 invalid file; 3 a server is unavailable.
+    Exit codes: 0 nothing changes; 1 something changes; 2 invalid file, or no version accepts the stream; 3 a server is
+    unavailable.
 
     \b
     Example:
@@ -260,7 +262,14 @@ def ask_about_streams(
       nats-conform orders.json --versions 2.9.10,2.10,2.15 --publish orders.eu.1
     """
     from nats_conformance.command.plan import found_servers
-    from nats_conformance.command.stream_question import answers, read_stream, reported, subjects_to_try
+    from nats_conformance.command.stream_question import (
+        answers,
+        on_one_server,
+        read_stream,
+        reported,
+        subjects_to_try,
+        was_compared,
+    )
 
     if versions and (oldest or newest):
         raise click.UsageError("--versions cannot be combined with --from and --to")
@@ -269,15 +278,19 @@ def ask_about_streams(
     if servers.missing:
         raise SubjectError("\n".join(f"{version}: {reason}" for version, reason in servers.missing.items()))
     results: dict[str, Any] = {}
-    changes = False
-    for file, config in configs.items():
+    changes, compared = False, True
+    for file, given in configs.items():
+        config, remarks = on_one_server(given)
         found = asyncio.run(answers(config, publish or subjects_to_try(config), servers.binaries))
         changes |= any(answer.lines != found[0].lines for answer in found)
+        compared &= was_compared(found)
         results[str(file)] = [answer.as_json() for answer in found]
         if not as_json:
-            click.echo(reported(file, found))
+            click.echo(reported(file, found, remarks))
     if as_json:
         click.echo(json.dumps(results, indent=2))
+    if not compared:
+        return _EXIT_USAGE
     return _EXIT_NO if changes else _EXIT_GOOD
 
 

@@ -27,6 +27,7 @@ from nats_conformance.server_features import changes
 from nats_transforms.dialect import server_dialect
 from nats_transforms.errors import StreamConfigError
 from nats_transforms.stream_config import examine
+from nats_transforms.subject import is_subset
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +97,28 @@ def read_stream(file: Path) -> dict[str, Any]:
 
 
 def subjects_to_try(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return an example of each of a stream's subjects, for at most ten of them: `orders.*.>` becomes `orders.a.b`."""
+    """Return an example of each of a stream's subjects, for at most ten of them: `orders.*.>` becomes `orders.a.b`.
+
+    If the stream's republish or transform selects only a part of such a subject, the example is in that part:
+    `orders.>` becomes `orders.a.b` if `republish.src` is `orders.*.*`.
+    """
+    rules = [config.get(member) for member in ("republish", "subject_transform")]
+    selected = [str(rule["src"]) for rule in rules if isinstance(rule, Mapping) and rule.get("src")]
     tried: list[str] = []
     for subject in [str(each) for each in config.get("subjects") or ()][:10]:
-        names = iter("abcdefghijklmnopqrstuvwxyz")
-        tried.append(".".join(next(names, "z") if token in ("*", ">") else token for token in subject.split(".")))
-    return tuple(tried)
+        narrower = [each for each in selected if is_subset(each.encode(), subject.encode())]
+        for pattern in dict.fromkeys(narrower or [subject]):
+            names = iter("abcdefghijklmnopqrstuvwxyz")
+            tried.append(".".join(next(names, "z") if token in ("*", ">") else token for token in pattern.split(".")))
+    return tuple(dict.fromkeys(tried))
+
+
+def on_one_server(config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the configuration that a single server can take, and a remark for each member that is different."""
+    replicas = config.get("num_replicas")
+    if not isinstance(replicas, int) or replicas <= 1:
+        return dict(config), ()
+    return {**config, "num_replicas": 1}, (f"played on one server, with num_replicas 1 instead of {replicas}",)
 
 
 async def answers(
@@ -201,18 +218,25 @@ def _becomes(at: int, subject: str, observation: Observation, stream: str) -> st
     return f"{subject}: {'; '.join(parts)}"
 
 
+def was_compared(found: Sequence[Answer]) -> bool:
+    """Whether at least one version took the configuration."""
+    return any(answer.refusal is None for answer in found)
+
+
 def _verdict(found: Sequence[Answer]) -> str:
     between = f"{found[0].version} and {found[-1].version}"
     if len(found) == 1:
         return f"on {found[0].version}"
+    if not was_compared(found):
+        return f"nothing was compared, because no version from {found[0].version} to {found[-1].version} accepts it"
     if all(answer.lines == found[0].lines for answer in found):
         return f"nothing changes between {between}"
     return f"changes between {between}"
 
 
-def reported(file: Path, found: Sequence[Answer]) -> str:
+def reported(file: Path, found: Sequence[Answer], remarks: Sequence[str] = ()) -> str:
     """Return the answers as text: adjacent versions with equal answers together, then the changes between them."""
-    lines = [f"{file}: {_verdict(found)}", ""]
+    lines = [f"{file}: {_verdict(found)}", *remarks, ""]
     groups: list[tuple[list[str], tuple[str, ...]]] = []
     for answer in found:
         if groups and groups[-1][1] == answer.lines:

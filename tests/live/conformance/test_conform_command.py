@@ -253,8 +253,23 @@ def test_a_refused_configuration(conform: Callable[..., Ran], tmp_path: Path) ->
     file = tmp_path / "stream.json"
     file.write_text('{"name": "S", "subjects": ["in.>"], "republish": {"src": "in.>", "dest": "in.>"}}')
     ran = conform("stream", file, "--versions", "2.15.3")
-    assert ran.code == 0
+    assert ran.code == 2
     assert "refused: 10052 stream configuration for republish destination forms a cycle" in ran.out
+
+    ran = conform("stream", file, "--from", "2.12.15", "--to", "2.15.3")
+    assert ran.code == 2
+    assert f"{file}: nothing was compared, because no version from 2.12.15 to 2.15.3 accepts it\n" in ran.out
+
+
+def test_a_stream_with_replicas_and_an_example_that_is_republished(conform: Callable[..., Ran], tmp_path: Path) -> None:
+    file = tmp_path / "stream.json"
+    republish = {"src": "orders.*.*", "dest": "mon.{{wildcard(2)}}"}
+    config = {"name": "S", "subjects": ["orders.>"], "num_replicas": 3, "republish": republish}
+    file.write_text(json.dumps(config))
+    ran = conform("stream", file, "--from", "2.12.15", "--to", "2.15.3")
+    assert ran.code == 0, ran.out
+    assert "\nplayed on one server, with num_replicas 1 instead of 3\n" in ran.out
+    assert "orders.a.b: stored as orders.a.b; republished as mon.b" in ran.out
 
 
 @pytest.mark.parametrize(
