@@ -146,6 +146,8 @@ class RuleRefusedError(BridgeError):
 class ConsumerInUseError(RuleRefusedError):
     """Another process runs the rule: it is bound to the rule's durable consumer, or was a moment ago."""
 
+    code = "consumer_in_use"
+
 
 class ApiError(BridgeError):
     """The JetStream API answered with an error, or did not answer.
