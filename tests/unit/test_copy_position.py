@@ -150,7 +150,14 @@ def test_copies_of_messages_that_the_source_lost_do_not_count() -> None:
 
 def test_if_all_copies_are_of_lost_messages_the_whole_source_is_sent() -> None:
     copies = [copy(4, time=17), copy(5, time=18)]
-    assert compared(copies, source(4, 5)) == Resume(3, foreign=2)
+    assert compared(copies, source(4, 5)) == Resume(3, foreign=2, all_lost=True)
+
+
+def test_a_removed_message_older_than_one_before_it_was_lost_as_well() -> None:
+    # 4 was lost and given again. 5 is gone, and its copy is older than the new 4: it was lost, too.
+    copies = [copy(4, time=17), copy(5, time=18)]
+    assert compared(copies, source(4)) == Resume(3, foreign=2, all_lost=True)
+    assert compared([copies[0], copy(5)], source(4)) == Resume(3, frozenset({5}), missing=1, foreign=1)
 
 
 def test_new_messages_behind_lost_ones_are_recognised() -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import nats.errors
 import pytest
 
+from nats_bridge.consuming import stream_range
+from nats_bridge.kinds.copying.position import tail_reader
 from nats_conformance.native_servers import NativeCluster, NativeServer
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -86,6 +88,29 @@ async def test_a_source_of_copies_in_memory(version: str, raw_peer: OpenPeer) ->
             assert bridge.supervisors[0].error is None
         held = [message.payload for message in await stored_messages(peer, "S", 25)]
         assert [message.payload for message in await here.stored()][:45] == [*map(b"%d".__mod__, range(1, 21)), *held]
+
+
+@pytest.mark.parametrize("version", ["2.9.10", "2.15.3"])
+@pytest.mark.parametrize("new", [30, 97, 200])
+async def test_a_source_in_memory_that_no_sidecar_sees(
+    new: int, version: str, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All copies that are compared, the newest eight, are of messages of before."""
+    monkeypatch.setattr(stream_range, "FIRST_PIECE", 8)
+    monkeypatch.setattr(tail_reader, "TOGETHER_NS", 0)
+    async with _away_from_home(version, raw_peer, storage="memory") as (_, home, other, peer):
+        await peer.create_stream(name="TS", subjects=["TS.>"], num_replicas=3)
+        here = Copies(peer, peer, "S")
+        settings = settings_for(other.url, here.rule())
+        async with running(settings):
+            await _store(peer, 1, 100)
+            await here.holds(100)
+        await asyncio.to_thread(home.restart)
+        await until(lambda: _is_empty(peer))
+        await _store(peer, 101, 100 + new)
+        async with running(settings):
+            await here.holds(100 + new)
+            assert await here.source_sequences() == [*range(1, 101), *range(1, new + 1)]
 
 
 async def test_a_stream_that_loses_its_only_server(raw_peer: OpenPeer) -> None:

@@ -119,6 +119,17 @@ async def compared(
     return _compared_with(messages, target, replace(tail, copies=further.copies))
 
 
+async def compared_again(streams: EntryStreams, tail: TargetTail) -> Resume:
+    """Compare these copies of an entry, at least one, with its source.
+
+    Raises:
+        ApiError: a server refuses, or does not answer.
+    """
+    sequences = [copy.record.sequence for copy in tail.copies]
+    messages = await _source_between(streams.source, streams.sourcing, min(sequences), max(sequences))
+    return _compared_with(messages, streams.target, tail)
+
+
 async def compared_behind(confirmed: int, streams: EntryStreams, tail: TargetTail, reported: frozenset[int]) -> Resume:
     """Compare the copies after the confirmed ones. Messages between them may be missing after an interruption.
 

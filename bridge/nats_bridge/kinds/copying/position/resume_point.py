@@ -6,7 +6,8 @@ resume from. Four things can make it another one, and all show in the comparison
 * messages were in flight when a cluster changed its leader or the target was full, and a later one was stored before
   the interruption: the earlier ones are missing and must still be sent, but the later ones must not be sent again;
 * the target removed copies (limits per subject, rollups, deletes): these are not missing;
-* the source's server lost the end of its store and used the same sequences again: the times differ;
+* the source's server lost the end of its store and used the same sequences again: the times differ. If that is true of
+  all compared copies, the place of the loss is before them, and `Resume.all_lost` says so;
 * the source is a new stream of the same name.
 """
 
@@ -49,6 +50,7 @@ class Resume:
         missing_sequences: the sequences of messages before the newest copy that are not in the target.
         target_lost: whether the target has lost copies that it had confirmed.
         source_lost: whether the source has lost messages that were copied, which was not seen before.
+        all_lost: whether none of the compared copies is of a message that the source has, or has removed.
     """
 
     handled: int
@@ -59,6 +61,7 @@ class Resume:
     missing_sequences: frozenset[int] = field(default=frozenset(), compare=False)
     target_lost: bool = False
     source_lost: bool = False
+    all_lost: bool = False
 
 
 def of_this_source(copies: Sequence[StoredCopy], key: bytes, since_ns: int) -> tuple[StoredCopy, ...]:
@@ -101,16 +104,10 @@ def compare(
         kept_per_subject: the limit of messages for each subject; 0 without a limit.
         remembered_since_ns: since when the target remembers message ids, in nanoseconds since 1970.
     """
-    present: dict[int, StoredCopy] = {}
-    foreign = 0
-    for copy in copies:
-        message = source.get(copy.record.sequence)
-        if message is not None and not is_of(copy, message):
-            foreign += 1
-        else:
-            present[copy.record.sequence] = copy
+    foreign = _of_lost_messages(copies, source)
+    present = {copy.record.sequence: copy for at, copy in enumerate(copies) if at not in foreign}
     if not present:
-        return Resume(min(source, default=1) - 1, foreign=foreign)
+        return Resume(min(source, default=1) - 1, foreign=len(foreign), all_lost=True)
     highest = max(present)
     following_ns = present[highest].time_ns
     newer: Counter[bytes] = Counter()
@@ -139,7 +136,26 @@ def compare(
     missing_sequences = frozenset(missing)
     candidates = (sequence for sequence in {*source, *present} if handled < sequence <= highest)
     there = frozenset(sequence for sequence in candidates if sequence not in missing_sequences)
-    return Resume(handled, there, len(missing), foreign, assumed, missing_sequences)
+    return Resume(handled, there, len(missing), len(foreign), assumed, missing_sequences)
+
+
+def _of_lost_messages(copies: Sequence[StoredCopy], source: Mapping[int, SourceMessage]) -> set[int]:
+    """Return the places of the copies whose messages the source has lost: others have or had their sequences.
+
+    A message that is gone tells nothing by itself. But if it was older than one that the source has at a lower
+    sequence, it was lost as well.
+    """
+    others = {at: source.get(copy.record.sequence) for at, copy in enumerate(copies)}
+    lost = {at for at, message in others.items() if message is not None and not is_of(copies[at], message)}
+    if not lost:
+        return lost
+    lowest = min(copies[at].record.sequence for at in lost)
+    began_ns = source[lowest].time_ns
+    for at, message in others.items():
+        copy_id = copies[at].copy_id
+        if message is None and copy_id is not None and copies[at].record.sequence > lowest:
+            lost |= {at} if copy_id.time_ns < began_ns else set()
+    return lost
 
 
 def behind_confirmed(

@@ -15,6 +15,15 @@ The idea: each round asks four questions, in this order.
 4. Which messages between the newest copies have no copy (`comparing`)? They are sent. The copies after them are
    `there`.
 
+If the source has lost its end, all compared copies can be of lost messages. Then the times in their ids decide: what the
+source has stored since is younger.
+
+```text
+the source held 1 … 100, all copied       the newest copies, 93 … 100, are compared
+it loses 61 … 100 and stores 61 … 95 new  93 … 95 are other messages, 96 … 100 are gone: nothing compared is held
+it stored the copied 100 at 10:00:00      its last message until then is 60, so resume after 60
+```
+
 Two kinds of entries need less: with `keep_sequence`, the target's last sequence is the position. With `acknowledge`,
 the durable consumer has the position, and copies only show what not to send again.
 
@@ -51,14 +60,14 @@ from nats_bridge.client.stream_identity import KnownStream, MessageStamp, Verdic
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.kinds.copying.position.comparing import NEWEST, compared_behind, compared_entry
+from nats_bridge.kinds.copying.position.comparing import NEWEST, compared_again, compared_behind, compared_entry
 from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, SourceIdentity
 from nats_bridge.kinds.copying.position.resume_point import Resume, SourceMessage, is_of
 from nats_bridge.kinds.copying.position.tail_reader import StoredCopy, TargetTail
 from nats_transforms import header_block
 from nats_transforms.copy_id import CopyId
 from nats_transforms.republish import StoredMessage
-from nats_transforms.timestamp import nanoseconds_of
+from nats_transforms.timestamp import nanoseconds_of, rfc3339_nano
 
 _log = structlog.get_logger("bridge.copying")
 
@@ -223,9 +232,11 @@ class Resuming:
 
         remaining = of_held(tail)
         beyond = len(tail.copies) - len(remaining.copies)
-        resume = Resume(source_last)
+        resume = Resume(source_last, all_lost=True)
         if remaining.copies:
             resume = await compared_entry(streams, remaining, read)
+        if beyond or resume.foreign:
+            resume = await self._before_loss(streams, tail, resume, of_held)
         if beyond:
             self._log.warning("copying.source_shorter", position=highest, last_sequence=source_last)
         if resume.assumed:
@@ -238,6 +249,28 @@ class Resuming:
         if resume.foreign and self._lost_at_source != highest:
             self._lost_at_source = highest
             resume = replace(resume, source_lost=True)
+        return resume
+
+    async def _before_loss(
+        self, streams: EntryStreams, tail: TargetTail, resume: Resume, of_held: Callable[[TargetTail], TargetTail]
+    ) -> Resume:
+        """Return the point to resume at in a source that has lost messages, which may be before all compared copies.
+
+        All messages that the source stored since are younger than the copied ones. The bridge's ids contain the times.
+        Without them, more copies are compared.
+        """
+        times = [copy.copy_id.time_ns for copy in tail.copies if copy.copy_id is not None]
+        if times:
+            before = await streams.source.before(rfc3339_nano(max(times) + 1).decode())
+            return replace(resume, handled=min(resume.handled, before))
+        wanted = len(tail.copies)
+        while resume.all_lost:
+            wanted *= 4
+            further = await streams.newest_of_present(wanted, True)
+            if held := of_held(further).copies:
+                resume = await compared_again(streams, replace(further, copies=held))
+            if resume.all_lost and len(further.copies) < wanted:
+                return replace(resume, handled=0)
         return resume
 
     def _report(self, resume: Resume) -> None:

@@ -1,0 +1,50 @@
+"""A source loses its end while no sidecar runs, and its newest copies are all of lost messages.
+
+The copies that are compared do not reach back to the place of the loss: they are read in small pieces here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from nats_bridge.consuming import stream_range
+from nats_bridge.kinds.copying.position import tail_reader
+from nats_conformance.native_servers import NativeServer
+from tests.live.copies import Copies
+from tests.live.faults.power_cut import LostEnd
+from tests.live.raw_messages import OpenPeer
+from tests.live.sidecar_process import Load
+from tests.live.sidecars import running, settings_for
+
+KEPT, COPIED = 60, 100
+Servers = Callable[..., NativeServer]
+VERSIONS = ["2.15.3", pytest.param("2.9.10", marks=pytest.mark.exhaustive), "2.10.27"]
+
+
+@pytest.fixture(autouse=True)
+def _short_tails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_range, "FIRST_PIECE", 8)
+    monkeypatch.setattr(tail_reader, "TOGETHER_NS", 0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("new", [10, 35, 90])
+async def test_a_source_loses_more_than_is_compared(
+    new: int, version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    server = native_server(version).start()
+    peer = await enduring_peer(server.url)
+    here = await Copies.make(peer, "S")
+    load, settings = Load(peer, "S"), settings_for(server.url, here.rule())
+    end = LostEnd(server, peer, "S")
+    await load.burst(KEPT)
+    await end.sync()
+    await load.burst(COPIED - KEPT)
+    async with running(settings):
+        await here.holds(COPIED)
+    await end.lose(load.burst(new))
+    async with running(settings):
+        await here.holds(COPIED + new)
+        assert await here.source_sequences() == [*range(1, COPIED + 1), *range(KEPT + 1, KEPT + new + 1)]
