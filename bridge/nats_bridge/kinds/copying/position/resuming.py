@@ -15,8 +15,8 @@ The idea: each round asks four questions, in this order.
 4. Which messages between the newest copies have no copy (`comparing`)? They are sent. The copies after them are
    `there`.
 
-If the source has lost its end, all compared copies can be of lost messages. Then the times in their ids decide: what the
-source has stored since is younger.
+If the source has lost its end, all compared copies can be of lost messages. Then the times in their ids decide: what
+the source has stored since is younger.
 
 ```text
 the source held 1 … 100, all copied       the newest copies, 93 … 100, are compared
