@@ -45,12 +45,14 @@ class FailedAttempts:
         reason: why the last one failed.
         at: when that was.
         count: the number of attempts.
+        rejected: whether the last one got an answer: the credentials or the certificates do not suffice.
     """
 
     server: str
     reason: str
     at: datetime
     count: int
+    rejected: bool
 
 
 class Connection:
@@ -313,9 +315,10 @@ class Connection:
     def _attempt_failed(self, error: Exception) -> None:
         server, reason = self.server, plain_reason(error)
         before = self._failed.get(server)
-        self._failed[server] = FailedAttempts(server, reason, datetime.now(UTC), before.count + 1 if before else 1)
+        count, rejected = before.count + 1 if before else 1, _decides(error)
+        self._failed[server] = FailedAttempts(server, reason, datetime.now(UTC), count, rejected)
         self._remember(f"{server}: {reason}")
-        if _decides(error):
+        if rejected:
             self._schedule.refused()
             _log.error("connection.rejected", connection=self.name, server=server, reason=reason, meaning="tried again")
             return

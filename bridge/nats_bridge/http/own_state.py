@@ -100,11 +100,13 @@ class OwnState:
         ]
 
     def _down(self) -> set[str]:
-        """Return the connections that no server accepts at the moment, but may accept later."""
+        """Return the connections that no server answers at the moment. One that is rejected is not among them."""
         return {
             name
             for name, each in self._sidecar.connections.items()
-            if not each.client.is_connected and (each.failure is None or each.failure.passing)
+            if not each.client.is_connected
+            and (each.failure is None or each.failure.passing)
+            and not any(failed.rejected for failed in each.failed_attempts)
         }
 
     def _tolerant(self, check: Check, supervisor: RuleSupervisor, down: Set[str]) -> Check:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -89,6 +90,21 @@ async def test_an_outage_makes_it_unready_and_does_not_kill_it(
             await asyncio.to_thread(target.start)
             await until(lambda: bridge.runs[0].ready)
             assert await get(bridge, "/readyz") == (200, "ok\n")
+
+
+async def test_a_running_connection_that_is_rejected_is_not_excluded(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_text("old")
+    login = "authorization: {{users: [{{user: u, password: {}}}, {{user: peer, password: p}}]}}"
+    async with native_server("2.15.3", config=login.format("old")) as server:
+        here = await Scene.make(await raw_peer(server.url.replace("://", "://peer:p@")), "S")
+        connections = {"default": {"servers": [server.url], "user": "u", "password_file": str(tmp_path / "password")}}
+        async with running(settings_for(server.url, here.rule(), connections=connections, **FREE)) as bridge:
+            server.config = login.format("new")
+            await asyncio.to_thread(server.restart)
+            await until(lambda: any(each.rejected for each in bridge.connections["default"].failed_attempts))
+            assert (await get(bridge, "/readyz?exclude=connections"))[0] == 503
 
 
 async def test_replicas_can_be_replaced_while_one_of_two_clusters_is_away(
