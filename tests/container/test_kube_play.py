@@ -95,7 +95,11 @@ async def test_a_pod_is_probed_follows_secret_and_configmap_and_ends(
         server.config = server_config("two")
         await asyncio.to_thread(server.restart)
         await said(pod, BRIDGE, '"connection.rejected"')
-        assert await probed(pod) == [200, 200, 503], "a restart would not help"
+
+        async def is_rejected() -> bool:  # a restart would not help
+            return await probed(pod) == [200, 200, 503]
+
+        await until(is_rejected)
         pod.update(SECRET, {"password": "two"})
         await said(pod, BRIDGE, '"connection.back"')
         await works(pod)

@@ -45,7 +45,7 @@ class FailedAttempts:
         reason: why the last one failed.
         at: when that was.
         count: the number of attempts.
-        rejected: whether the last one got an answer: the credentials or the certificates do not suffice.
+        rejected: whether one of them got an answer: the credentials or the certificates do not suffice.
     """
 
     server: str
@@ -316,7 +316,8 @@ class Connection:
         server, reason = self.server, plain_reason(error)
         before = self._failed.get(server)
         count, rejected = before.count + 1 if before else 1, _decides(error)
-        self._failed[server] = FailedAttempts(server, reason, datetime.now(UTC), count, rejected)
+        was_rejected = rejected or (before is not None and before.rejected)
+        self._failed[server] = FailedAttempts(server, reason, datetime.now(UTC), count, was_rejected)
         self._remember(f"{server}: {reason}")
         if rejected:
             self._schedule.refused()
