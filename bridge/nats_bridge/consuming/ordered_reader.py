@@ -380,22 +380,26 @@ class OrderedReader(Reader):
         None if it has all of them.
         """
         plan, handled, read = self.plan, self.handled, self._newest_read
-        reading = Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)
-        if plan.position == "confirmed" and (lost := await self._lost_before_pause(reading, last)):
+        if plan.position == "confirmed" and (lost := await self._lost_before_pause(last)):
             return lost.after
         newest = read or max(self.known.messages, default=MessageStamp(handled, 0))
-        resume_after = await held_until(reading, newest.sequence, newest.time_ns, last)
+        resume_after = await held_until(self._reading, newest.sequence, newest.time_ns, last)
         if resume_after is None and last < handled:
             # The last message read may be followed by empty sequences, which were lost with the end as well. Without
             # one, some of the messages that the stream holds now may have the sequences of lost ones.
             return min(newest.sequence, last) if read or plan.position == "confirmed" else last
         return resume_after if resume_after is not None and resume_after < handled else None
 
-    async def _lost_before_pause(self, reading: Replay, last: int) -> _LostRange | None:
+    @property
+    def _reading(self) -> Replay:
+        plan = self.plan
+        return Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)
+
+    async def _lost_before_pause(self, last: int) -> _LostRange | None:
         """Return the range that the stream lost before pauses; None if it holds the last message before each."""
         lost: _LostRange | None = None
         for pause in tuple(self._before_pauses):
-            after = await held_until(reading, pause.sequence, pause.time_ns, last)
+            after = await held_until(self._reading, pause.sequence, pause.time_ns, last)
             if after is not None:
                 lost = _LostRange(lost.after if lost else after, pause.sequence)
         if lost is None:
@@ -404,8 +408,8 @@ class OrderedReader(Reader):
 
     async def _give_up_lost(self, stream: Json) -> None:
         """Count the new messages under sequences that were read before; to read them again would repeat later ones."""
-        last, plan = int(stream["state"]["last_seq"]), self.plan
-        lost = await self._lost_before_pause(Replay(self.connection.api, plan.stream, plan.filters), last)
+        last = int(stream["state"]["last_seq"])
+        lost = await self._lost_before_pause(last)
         if lost is None:
             return
         self._counters.lost += lost.upto - lost.after
