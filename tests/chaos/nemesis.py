@@ -7,10 +7,12 @@ import contextlib
 import itertools
 import signal
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from nats_conformance.errors import SubjectError
 from nats_conformance.native_servers import NativeServer
+from nats_conformance.native_servers.errors import ServerStartError
 from tests.chaos.faults import KINDS, Fault, drawn
 from tests.chaos.history import Historian
 from tests.chaos.incidents import Incidents
@@ -197,24 +199,27 @@ class Nemesis:
     async def _flip_bits(self, fault: Fault) -> str:
         """Damage a message of a stream in its file, while the server is stopped.
 
-        The server leaves that one out, or all behind it in the file, when it has to read the file again.
+        The server leaves that one out, or all behind it in the file, when it has to read the file again. Server 2.15.3
+        sometimes does not get ready at all. The byte is then put back, so that the run can go on.
         """
         (node,) = self._surroundings.nodes
         stream = drawn(_DAMAGED, fault.draw)
         await asyncio.to_thread(node.stop)
         files = sorted(node.store_dir.rglob(f"{stream}/msgs/*.blk"))
-        hit = f"{stream}: it has no file"
-        if files:
-            file = files[-1]
-            place = int(file.stat().st_size * (0.25 + 0.5 * (fault.draw * len(_DAMAGED) % 1)))
-            with file.open("r+b") as opened:
-                opened.seek(place)
-                found = opened.read(1)
-                opened.seek(place)
-                opened.write(bytes(each ^ 0xFF for each in found))
-            self._historian.record("damaged", stream=stream)
-            hit = f"{stream}: byte {place} of {file.name}"
-        await self._surroundings.raise_up(node)
+        if not files:
+            await self._surroundings.raise_up(node)
+            return f"{stream}: it has no file"
+        file = files[-1]
+        place = int(file.stat().st_size * (0.25 + 0.5 * (fault.draw * len(_DAMAGED) % 1)))
+        _flip(file, place)
+        self._historian.record("damaged", stream=stream)
+        hit = f"{stream}: byte {place} of {file.name}"
+        try:
+            await self._surroundings.raise_up(node)
+        except ServerStartError:
+            _flip(file, place)
+            await self._surroundings.raise_up(node)
+            hit += ", put back because the server did not start"
         return hit
 
     async def _remove_peers(self, fault: Fault) -> str:
@@ -305,3 +310,12 @@ def _said(answer: dict[str, Any] | None) -> str:
     if answer is None:
         return "(no answer)"
     return f"({answer['error'].get('description')})" if "error" in answer else "(done)"
+
+
+def _flip(file: Path, place: int) -> None:
+    """Flip all bits of a byte; a second time puts it back."""
+    with file.open("r+b") as opened:
+        opened.seek(place)
+        found = opened.read(1)
+        opened.seek(place)
+        opened.write(bytes(each ^ 0xFF for each in found))
