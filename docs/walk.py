@@ -10,6 +10,7 @@ and, as comments that no reader sees, before a block:
 
 - `<!-- terminal: NAME -->`: this `sh` block is typed into a terminal of its own, and its program keeps running.
 - `<!-- terminal NAME shows -->`: this `text` block is what is new in that terminal, so many lines as the block has.
+  `<!-- terminal NAME shows: WORD -->` leaves out the lines without this word.
 - `<!-- terminal NAME: Ctrl-C -->`: no block; the reader presses it.
 - `<!-- when: COMMAND -->`: the next block waits until this command succeeds, as a reader waits by being slow.
 
@@ -52,7 +53,8 @@ WALKS: Final[dict[str, str | None]] = {
 
 _BEGIN, _END = "<!-- the walk -->\n", "<!-- the end of the walk -->\n"
 _STEP: Final = re.compile(
-    r"^<!-- (?:terminal: (?P<opened>[\w-]+)|terminal (?P<watched>[\w-]+) shows|terminal (?P<ended>[\w-]+): Ctrl-C"
+    r"^<!-- (?:terminal: (?P<opened>[\w-]+)|terminal (?P<watched>[\w-]+) shows(?:: (?P<word>\S+))?"
+    r"|terminal (?P<ended>[\w-]+): Ctrl-C"
     r"|when: (?P<when>.+?)) -->\n"
     r"|^```(?P<language>sh|python|yaml)\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?"
     r"|^```text\n(?P<shown>.*?)^```\n",
@@ -85,6 +87,7 @@ class Step:
         name: the file, or the terminal.
         span: where it stands in the page, its output included.
         language: what the page calls the block's language.
+        word: for `shown`, a word that each line has; other lines are not shown.
     """
 
     kind: str
@@ -93,18 +96,19 @@ class Step:
     name: str = ""
     span: tuple[int, int] = (0, 0)
     language: str = ""
+    word: str = ""
 
 
 def steps(page: str) -> list[Step]:
     """The steps of the walk in a page's text, in order."""
     found: list[Step] = []
-    opened = watched = ""
+    opened = watched = word = ""
     for match in _STEP.finditer(page, page.index(_BEGIN), page.index(_END)):
         span, code, language = match.span(), match["code"] or "", match["language"] or ""
         if match["opened"]:
             opened = match["opened"]
         elif match["watched"]:
-            watched = match["watched"]
+            watched, word = match["watched"], match["word"] or ""
         elif match["ended"]:
             found.append(Step("ctrl-c", name=match["ended"], span=span))
         elif match["when"]:
@@ -112,7 +116,7 @@ def steps(page: str) -> list[Step]:
         elif match["shown"] is not None:
             if not watched:
                 raise ValueError(f"a text block that no command printed: {match['shown']!r}")
-            found.append(Step("shown", output=match["shown"], name=watched, span=span, language="text"))
+            found.append(Step("shown", "", match["shown"], watched, span, "text", word))
             watched = ""
         elif file := _FILE.match(code):
             found.append(Step("file", code, name=file[1], span=span, language=language))
@@ -217,7 +221,7 @@ class _Reader:
                 self._terminals[step.name] = _Terminal(code, self._environment, self._folder, shown)
                 return ""
             case "shown":
-                return self._there(self._terminals[step.name].shows(step.output.count("\n")))
+                return self._there(self._terminals[step.name].shows(step.output.count("\n"), step.word))
             case "ctrl-c":
                 self._terminals[step.name].end(signal.SIGINT)
                 return ""
@@ -294,18 +298,19 @@ class _Terminal:
         """Everything that it shows."""
         return self._place.read_text("utf-8")
 
-    def shows(self, lines: int) -> str:
-        """So many new lines, when they are there."""
+    def shows(self, lines: int, word: str) -> str:
+        """So many new lines with this word, when they are there."""
         while True:
             was_over = self.is_over
             complete = [line for line in self.all.splitlines(keepends=True) if line.endswith("\n")]
-            if len(complete) >= self._seen + lines:
+            found = [at for at in range(self._seen, len(complete)) if word in complete[at]]
+            if len(found) >= lines:
                 break
             if was_over:
-                raise click.ClickException(f"a terminal ended without {lines} more lines:\n{self.all}")
+                raise click.ClickException(f"a terminal ended without {lines} more lines with '{word}':\n{self.all}")
             time.sleep(_PAUSE)
-        self._seen += lines
-        return "".join(complete[self._seen - lines : self._seen])
+        self._seen = found[lines - 1] + 1
+        return "".join(complete[at] for at in found[:lines])
 
     def end(self, how: signal.Signals) -> None:
         """End what was started, and wait for it."""

@@ -21,6 +21,11 @@ serve
 ready
 ```
 
+<!-- terminal server shows: stored -->
+```text
+1 stored
+```
+
 ```yaml
 # a.yaml
 a: 1
@@ -44,14 +49,15 @@ not this
 
 
 def test_a_walk_is_read() -> None:
-    found = [(step.kind, step.name, step.code, step.output) for step in steps(PAGE)]
+    found = [(step.kind, step.name, step.code, step.output, step.word) for step in steps(PAGE)]
     assert found == [
-        ("terminal", "server", "serve\n", ""),
-        ("shown", "server", "", "ready\n"),
-        ("file", "a.yaml", "# a.yaml\na: 1\n", ""),
-        ("when", "", "test -f a.yaml", ""),
-        ("sh", "", "cat a.yaml\n", "a: 1\n"),
-        ("ctrl-c", "server", "", ""),
+        ("terminal", "server", "serve\n", "", ""),
+        ("shown", "server", "", "ready\n", ""),
+        ("shown", "server", "", "1 stored\n", "stored"),
+        ("file", "a.yaml", "# a.yaml\na: 1\n", "", ""),
+        ("when", "", "test -f a.yaml", "", ""),
+        ("sh", "", "cat a.yaml\n", "a: 1\n", ""),
+        ("ctrl-c", "server", "", "", ""),
     ]
 
 
