@@ -12,6 +12,7 @@ and, as comments that no reader sees, before a block:
 - `<!-- terminal NAME shows -->`: this `text` block is what is new in that terminal, so many lines as the block has.
   `<!-- terminal NAME shows: WORD -->` leaves out the lines without this word.
 - `<!-- terminal NAME: Ctrl-C -->`: no block; the reader presses it.
+- `<!-- file: PATH -->`: no block; a file below this folder, which the reader copies.
 - `<!-- when: COMMAND -->`: the next block waits until this command succeeds, as a reader waits by being slow.
 
 Ports that the pages name are replaced by free ones, and the folder in outputs by `.`.
@@ -55,7 +56,7 @@ _BEGIN, _END = "<!-- the walk -->\n", "<!-- the end of the walk -->\n"
 _STEP: Final = re.compile(
     r"^<!-- (?:terminal: (?P<opened>[\w-]+)|terminal (?P<watched>[\w-]+) shows(?:: (?P<word>\S+))?"
     r"|terminal (?P<ended>[\w-]+): Ctrl-C"
-    r"|when: (?P<when>.+?)) -->\n"
+    r"|file: (?P<file>\S+)|when: (?P<when>.+?)) -->\n"
     r"|^```(?P<language>sh|python|yaml)\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?"
     r"|^```text\n(?P<shown>.*?)^```\n",
     re.MULTILINE | re.DOTALL,
@@ -111,6 +112,9 @@ def steps(page: str) -> list[Step]:
             watched, word = match["watched"], match["word"] or ""
         elif match["ended"]:
             found.append(Step("ctrl-c", name=match["ended"], span=span))
+        elif match["file"]:
+            copied = DOCS / match["file"]
+            found.append(Step("file", copied.read_text("utf-8"), name=copied.name, span=span))
         elif match["when"]:
             found.append(Step("when", match["when"], span=span))
         elif match["shown"] is not None:

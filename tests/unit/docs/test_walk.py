@@ -31,6 +31,8 @@ ready
 a: 1
 ```
 
+<!-- file: programs/watch.py -->
+
 <!-- when: test -f a.yaml -->
 ```sh
 cat a.yaml
@@ -55,6 +57,7 @@ def test_a_walk_is_read() -> None:
         ("shown", "server", "", "ready\n", ""),
         ("shown", "server", "", "1 stored\n", "stored"),
         ("file", "a.yaml", "# a.yaml\na: 1\n", "", ""),
+        ("file", "watch.py", (DOCS / "programs/watch.py").read_text("utf-8"), "", ""),
         ("when", "", "test -f a.yaml", "", ""),
         ("sh", "", "cat a.yaml\n", "a: 1\n", ""),
         ("ctrl-c", "server", "", "", ""),
