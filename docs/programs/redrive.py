@@ -25,7 +25,7 @@ async def main(step: str) -> None:
     else:
         workers = await jetstream.pull_subscribe("orders.>", durable="workers")
         for message in await workers.fetch(3):
-            print(message.subject, message.headers["Customer"], f"message {message.metadata.sequence.stream}")
+            print(message.subject, (message.headers or {})["Customer"], f"message {message.metadata.sequence.stream}")
             await message.ack()
     await connection.close()
 
