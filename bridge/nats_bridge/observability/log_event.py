@@ -14,7 +14,7 @@ class LogEvent:
 
     Attributes:
         level: how bad it is.
-        meaning: its meaning, in one sentence.
+        meaning: its consequence, or its cause, in plain words.
         fields: its fields, in addition to those that any event may have.
     """
 

@@ -8,21 +8,21 @@ from nats_bridge.observability.log_event import LogEvent
 
 EVENTS: Final = {
     "rule.durable_left": LogEvent(
-        "warning", "The consumer of an entry that was removed stays on the server.", ("stream", "consumer")
+        "warning", "The consumer of a removed entry stays on the server.", ("stream", "consumer")
     ),
     "rule.selects_nothing": LogEvent("warning", "The source has no subject that the rule selects."),
     "copying.begins": LogEvent("info", "An entry starts copying.", ("after_sequence", "already_there")),
     "copying.begins_at_time": LogEvent(
-        "warning", "No copy in the target names the position; copying starts at a time.", ("time",)
+        "warning", "No copy in the target names the position, so copying starts at a time.", ("time",)
     ),
     "copying.searching_position": LogEvent(
         "info", "The target is searched backwards for the last copy.", ("searched", "left")
     ),
     "copying.interrupted": LogEvent(
-        "warning", "It is unknown what the target stored; the next round finds out.", ("reason",)
+        "warning", "It is unknown which copies the target stored. The next round finds out.", ("reason",)
     ),
     "copying.incomplete": LogEvent(
-        "warning", "An interruption left copies out; the rule stores them now.", ("missing", "of_lost_messages")
+        "warning", "An interruption left copies out. The rule stores them now.", ("missing", "of_lost_messages")
     ),
     "copying.assumed_deleted": LogEvent(
         "warning", "Copies are missing in the target and are treated as deleted.", ("messages",)
@@ -32,34 +32,33 @@ EVENTS: Final = {
     ),
     "copying.target_shorter": LogEvent(
         "warning",
-        "The target does not hold copies that it had confirmed: its server lost the end of its store.",
+        "The target's server lost copies that it had confirmed.",
         ("position",),
     ),
-    "copying.source_recreated": LogEvent("warning", "The source was recreated under the same name.", ("created",)),
+    "copying.source_recreated": LogEvent("warning", "The source was recreated.", ("created",)),
     "copying.headers_will_be_lost": LogEvent(
         "warning",
-        "A rule begins to copy messages that may have a TTL, a counter or a schedule, which the target does "
-        "not accept from clients: `meaning` explains the effect on copies.",
+        "The target may not accept TTLs, counters or schedules. `meaning` explains the effect.",
     ),
     "copying.renamed_headers": LogEvent(
-        "warning", "The target does not store a counter's or schedule's headers; they have other names."
+        "warning", "Headers of counters or schedules are renamed, so that the target stores them."
     ),
-    "copying.waits": LogEvent("warning", "The target accepts nothing at the moment; copying waits.", ("server_says",)),
+    "copying.waits": LogEvent("warning", "The target accepts nothing now, so copying waits.", ("server_says",)),
     "copying.continues": LogEvent("info", "The target accepts messages again."),
     "copying.consumer_renamed": LogEvent(
         "info",
-        "An entry was edited, and has another consumer: the former one is deleted.",
+        "The entry was edited. Its former consumer is deleted.",
         ("consumer", "after"),
     ),
     "copying.consumer_left": LogEvent(
-        "warning", "The user may not delete a consumer that an entry had before it was edited.", ("consumer", "reason")
+        "warning", "The user may not delete an edited entry's former consumer.", ("consumer", "reason")
     ),
     "copying.consumers_not_listed": LogEvent(
-        "warning", "The user may not list consumers: those of entries that were edited are not found.", ("reason",)
+        "warning", "The user may not list consumers, so former ones are not found.", ("reason",)
     ),
     "copying.rejected": LogEvent(
         "warning",
-        "The target rejected a message permanently; on_rejected decides.",
+        "The target rejected a message permanently. `on_rejected` decides.",
         ("sequence", "reason", "published_to"),
     ),
 }
