@@ -68,7 +68,10 @@ def stored(*header_blocks: bytes, subject: bytes = b"out.a", **more: Any) -> Obs
 
 
 def test_every_id_stands_in_the_documentation() -> None:
-    documented = set(re.findall(r"^- `(kd/[^`]+)`", DOCS.read_text("utf-8"), re.MULTILINE))
+    heads = re.findall(r"^- (`kd/[^:]+):", DOCS.read_text("utf-8"), re.MULTILINE)
+    listed = [each for head in heads for each in re.findall(r"`(kd/[^`]+)`", head)]
+    documented = set(listed)
+    assert len(listed) == len(documented), "an id has two explanations"
     named = {each for case in read_catalogue() for each in case.kd}
     assert NORMALISERS.keys() <= documented
     assert named <= documented
