@@ -54,7 +54,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
     "connection.back": LogEvent("info", "The connection is restored, with its subscriptions.", ("server", "version")),
     "connection.unreachable": LogEvent(
         "warning",
-        "A reconnect failed. Logged once a minute for each server.",
+        "A reconnect failed. Logged once a minute for each server, and if the cause changes.",
         ("server", "reason"),
     ),
     "connection.untested_server": LogEvent(
