@@ -1,27 +1,14 @@
 """Scenarios: cases that data cannot express (crashes, upgrades, clusters, timing), as functions that return facts.
 
-Each module has the scenarios of one concern. Importing them here registers their names.
+Each module has the scenarios of one concern. Importing all of them here registers their names.
 """
 
-from nats_conformance.scenarios import (  # noqa: F401 - imported to be registered
-    accounts_and_mappings,
-    advisories,
-    batches_and_counters,
-    clusters,
-    consumers,
-    crashes,
-    deduplication,
-    limits_and_expiry,
-    loops,
-    markers,
-    records,
-    requests,
-    restarts,
-    stalls,
-    timing,
-    upgrades,
-    work_queues,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from nats_conformance.scenarios.registry import play_scenario, scenario_names
 
 __all__ = ["play_scenario", "scenario_names"]
+
+for _module in iter_modules(__path__, f"{__name__}."):
+    import_module(_module.name)

@@ -89,6 +89,13 @@ class Account:
             if "error" in answer:
                 raise SubjectError(f"{subject}: {answer['error'].get('description')}")
 
+    async def republished(self, *payloads: str) -> Collected:
+        """Publish messages on `in.a`, and return what is republished below `out`."""
+        received = await self.subscribe("out.>")
+        await self.publish_all("in.a", payloads)
+        await self.client.flush()
+        return received
+
     def send(self, subject: str, payload: str = "", headers: Sequence[str] = ()) -> None:
         """Publish, and wait for nothing."""
         self.client.publish(message(subject, payload, headers))

@@ -121,20 +121,14 @@ async def kill_and_restart(laboratory: Laboratory) -> Facts:
     """A crash after stored messages: nothing is republished again, and the last sequence continues."""
     server, account = await laboratory.opened()
     await account.create("S", subjects=["in.*"], republish={"src": "in.*", "dest": "out.$1"})
-    received = await account.subscribe("out.>")
-    await account.publish_all("in.a", ["first-payload", "second-payload"])
-    await account.client.flush()
-    before = payloads_of(received)
+    before = payloads_of(await account.republished("first-payload", "second-payload"))
     await _on_disk(server, b"second-payload")
     account = await laboratory.restart(server, kill=True)
-    received = await account.subscribe("out.>")
-    await account.publish("in.a", "third-payload")
-    await account.client.flush()
-    first = received.messages[0]
+    received = await account.republished("third-payload")
     return {
         "republished_before": before,
         "republished_after": payloads_of(received),
-        **numbers_of(first),
+        **numbers_of(received.messages[0]),
         "stored": payloads_of(await account.stored("S")),
     }
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from nats_conformance.scenarios.account import Account
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import Facts, scenario
+from nats_conformance.scenarios.registry import Facts, register, scenario
 from nats_conformance.scenarios.stalls import copied, copied_or_stalled
 from nats_conformance.scenarios.texts import payloads_of
 from nats_conformance.scenarios.waiting import first_that
@@ -72,16 +73,9 @@ async def _source_with_a_repeated_id(account: Account) -> None:
     await account.publish("in.a", "3")
 
 
-@scenario
-async def repeated_id_in_a_source(laboratory: Laboratory) -> Facts:
-    """Give the target a window in which the source's repeated id is a duplicate."""
-    return await _repeated_id(laboratory, sources=[{"name": "O"}], duplicate_window=3600 * _SECOND)
-
-
-@scenario
-async def repeated_id_in_a_source_by_default(laboratory: Laboratory) -> Facts:
-    """Leave out the target's `duplicate_window`, so the server's default decides."""
-    return await _repeated_id(laboratory, sources=[{"name": "O"}])
+register("repeated-id-in-a-source", partial(_repeated_id, sources=[{"name": "O"}], duplicate_window=3600 * _SECOND))
+# Without a `duplicate_window` the server's default decides.
+register("repeated-id-in-a-source-by-default", partial(_repeated_id, sources=[{"name": "O"}]))
 
 
 @scenario

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from nats_conformance.catalogue.case import Json
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import Facts, scenario
+from nats_conformance.scenarios.registry import Facts, register, scenario
 from nats_conformance.scenarios.texts import header_of, headers_named, numbers_of, payloads_of
 from nats_conformance.scenarios.waiting import arrived
 
 _SECOND = 1_000_000_000
 
 
-@scenario
-async def last_sequence_behind_expiry(laboratory: Laboratory) -> Facts:
-    """Let a subject's last message expire by `max_age`: the next one refers to none, and the sequence continues."""
-    return await _numbers_behind_expiry(laboratory, max_age=_SECOND // 5)
+async def _numbers_behind_expiry(laboratory: Laboratory, headers: Sequence[str] = (), **stream: Json) -> Facts:
+    """Return the numbers of a republished message whose predecessor, with these headers, has expired.
 
-
-@scenario
-async def last_sequence_behind_a_message_ttl(laboratory: Laboratory) -> Facts:
-    """Let a message with `Nats-TTL` expire without a marker: the next one of its subject refers to none."""
-    return await _numbers_behind_expiry(laboratory, "Nats-TTL: 1s", allow_msg_ttl=True)
-
-
-async def _numbers_behind_expiry(laboratory: Laboratory, *headers: str, **stream: Json) -> Facts:
-    """Return the numbers of a republished message whose predecessor, with these headers, has expired."""
+    The message refers to none, and the sequence continues. A message that expires by its TTL leaves no marker here.
+    """
     account, received = await laboratory.republishing(**stream)
     await account.publish_all("in.a", ["1"], headers)
     await account.emptied("S")
     await account.publish_all("in.a", ["2"])
     return numbers_of((await arrived(received, 2))[1].message)
+
+
+register("last-sequence-behind-expiry", partial(_numbers_behind_expiry, max_age=_SECOND // 5))
+register(
+    "last-sequence-behind-a-message-ttl", partial(_numbers_behind_expiry, headers=["Nats-TTL: 1s"], allow_msg_ttl=True)
+)
 
 
 @scenario

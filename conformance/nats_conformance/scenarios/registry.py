@@ -18,8 +18,13 @@ _scenarios: dict[str, Scenario] = {}
 
 def scenario(function: Scenario) -> Scenario:
     """Register a scenario under its own name, written with hyphens."""
-    _scenarios[function.__name__.replace("_", "-")] = function
+    register(function.__name__.replace("_", "-"), function)
     return function
+
+
+def register(name: str, function: Scenario) -> None:
+    """Register a scenario under a name."""
+    _scenarios[name] = function
 
 
 def scenario_names() -> frozenset[str]:

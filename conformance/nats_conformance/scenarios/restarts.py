@@ -9,7 +9,7 @@ from nats_conformance.catalogue.case import Json
 from nats_conformance.observation import Stored
 from nats_conformance.scenarios.account import REPUBLISH, Account
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import Facts, scenario
+from nats_conformance.scenarios.registry import Facts, register, scenario
 from nats_conformance.scenarios.texts import (
     header_of,
     messages_of,
@@ -27,13 +27,8 @@ async def republish_after_restart(laboratory: Laboratory) -> Facts:
     await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     await account.publish_all("in.a", ["1", "2", "3"])
     account = await laboratory.restart(server)
-    received = await account.subscribe("out.>")
-    await account.publish_all("in.a", ["4"])
-    await account.client.flush()
-    return {
-        "republished_after": payloads_of(received),
-        **numbers_of(received.messages[0]),
-    }
+    received = await account.republished("4")
+    return {"republished_after": payloads_of(received), **numbers_of(received.messages[0])}
 
 
 @scenario
@@ -55,14 +50,8 @@ async def purged_stream_after_restart(laboratory: Laboratory) -> Facts:
     await account.request("STREAM.PURGE.S", {})
     account = await laboratory.restart(server)
     state = await account.state("S")
-    received = await account.subscribe("out.>")
-    await account.publish_all("in.a", ["4"])
-    await account.client.flush()
-    return {
-        "first_seq": state["first_seq"],
-        "last_seq": state["last_seq"],
-        **numbers_of(received.messages[0]),
-    }
+    numbers = numbers_of((await account.republished("4")).messages[0])
+    return {"first_seq": state["first_seq"], "last_seq": state["last_seq"], **numbers}
 
 
 @scenario
@@ -76,10 +65,7 @@ async def last_sequence_behind_a_delete_and_restart(laboratory: Laboratory) -> F
         await account.request("STREAM.MSG.DELETE.S", {"seq": 3})
         if name == "with_restart":
             account = await laboratory.restart(server)
-        received = await account.subscribe("out.>")
-        await account.publish_all("in.a", ["4"])
-        await account.client.flush()
-        facts[name] = header_of(received.messages[0], "Nats-Last-Sequence")
+        facts[name] = header_of((await account.republished("4")).messages[0], "Nats-Last-Sequence")
     return facts
 
 
@@ -126,30 +112,30 @@ async def _resumed(
     return {"stored": payloads_of(await account.copied("T", "end"))}
 
 
-async def _without_its_last(account: Account) -> None:
-    await account.request("STREAM.MSG.DELETE.T", {"seq": 3})
+def _requested(subject: str, body: Json) -> Callable[[Account], Awaitable[object]]:
+    return lambda account: account.request(subject, body)
 
 
-async def _purged(account: Account) -> None:
-    await account.request("STREAM.PURGE.T", {})
-
-
-@scenario
-async def source_without_its_last_message_after_restart(laboratory: Laboratory) -> Facts:
-    """The last sourced message is deleted from the target: is it sourced again?"""
-    return await _resumed(laboratory, {"name": "O"}, 3, _without_its_last)
-
-
-@scenario
-async def source_with_start_sequence_after_purge_and_restart(laboratory: Laboratory) -> Facts:
-    """Purge the target and restart the server: see whether `opt_start_seq` counts again."""
-    return await _resumed(laboratory, {"name": "O", "opt_start_seq": 2}, 2, _purged)
-
-
-@scenario
-async def source_after_purge_and_restart(laboratory: Laboratory) -> Facts:
-    """Purge the target and restart the server: a source without a start sequence resumes after its last copy."""
-    return await _resumed(laboratory, {"name": "O"}, 3, _purged)
+_purged = _requested("STREAM.PURGE.T", {})
+register(
+    "source-without-its-last-message-after-restart",
+    partial(_resumed, source={"name": "O"}, held=3, change=_requested("STREAM.MSG.DELETE.T", {"seq": 3})),
+)
+register("source-after-purge-and-restart", partial(_resumed, source={"name": "O"}, held=3, change=_purged))
+register(
+    "source-with-start-sequence-after-purge-and-restart",
+    partial(_resumed, source={"name": "O", "opt_start_seq": 2}, held=2, change=_purged),
+)
+# The start sequence only counts for the first start, so an update that removes it keeps the position.
+register(
+    "start-sequence-is-forgotten-after-restart",
+    partial(
+        _resumed,
+        source={"name": "O", "opt_start_seq": 3},
+        held=1,
+        change=partial(Account.update, name="T", sources=[{"name": "O"}]),
+    ),
+)
 
 
 @scenario
@@ -162,13 +148,6 @@ async def source_under_an_ingress_transform_after_restart(laboratory: Laboratory
     account = await laboratory.restart(server)
     stored = await account.copied("T", "end")
     return {"subjects": sorted(set(subjects_of(stored))), "stored": payloads_of(stored)}
-
-
-@scenario
-async def start_sequence_is_forgotten_after_restart(laboratory: Laboratory) -> Facts:
-    """Remove `opt_start_seq`, which only counts for the first start, by an update: the position stays."""
-    taken_away = partial(Account.update, name="T", sources=[{"name": "O"}])
-    return await _resumed(laboratory, {"name": "O", "opt_start_seq": 3}, 1, taken_away)
 
 
 @scenario

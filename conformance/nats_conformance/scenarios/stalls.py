@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from nats_conformance.catalogue.case import Json, Message
 from nats_conformance.raw_client import Collected
 from nats_conformance.scenarios.account import Account
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import Facts, scenario
+from nats_conformance.scenarios.registry import Facts, register, scenario
 from nats_conformance.scenarios.texts import payloads_of, subjects_of
 from nats_conformance.scenarios.waiting import first_that
 
@@ -83,65 +84,23 @@ async def copied(account: Account, target: Mapping[str, Json]) -> Facts:
     return facts
 
 
-_SOURCES = {"sources": [{"name": "O"}]}
-_MIRROR = {"mirror": {"name": "O"}}
-_EXPECTATION = ["Nats-Expected-Stream: O"]
-_ROLLUP = ["Nats-Rollup: sub"]
-
-
-@scenario
-async def expectation_in_a_source(laboratory: Laboratory) -> Facts:
-    """Source a message with a publisher's `Nats-Expected-Stream` into a stream of another name."""
-    return await _copy(laboratory, _EXPECTATION, _SOURCES)
-
-
-@scenario
-async def expectation_in_a_mirror(laboratory: Laboratory) -> Facts:
-    """Mirror a message with a publisher's `Nats-Expected-Stream` into a stream of another name."""
-    return await _copy(laboratory, _EXPECTATION, _MIRROR)
-
-
-@scenario
-async def rollup_in_a_source(laboratory: Laboratory) -> Facts:
-    """Source a rollup message into a stream that does not allow rollups."""
-    return await _copy(laboratory, _ROLLUP, _SOURCES)
-
-
-@scenario
-async def rollup_in_a_mirror(laboratory: Laboratory) -> Facts:
-    """Mirror a rollup message into a stream that does not allow rollups."""
-    return await _copy(laboratory, _ROLLUP, _MIRROR)
-
-
-@scenario
-async def refused_first_message_of_a_source(laboratory: Laboratory) -> Facts:
-    """Begin with a message that the target refuses, so the source has no position to return to."""
-    return await _copy(laboratory, _ROLLUP, _SOURCES, has_first=False)
-
-
-@scenario
-async def refused_first_message_of_a_mirror(laboratory: Laboratory) -> Facts:
-    """The very first message of a mirror is one that it does not take."""
-    return await _copy(laboratory, _ROLLUP, _MIRROR, has_first=False)
-
-
-@scenario
-async def status_100_in_a_source(laboratory: Laboratory) -> Facts:
-    """A message without payload whose header block has a status of 100: a source treats it as a heartbeat."""
-    return await _copy_of_status(laboratory, _SOURCES)
-
-
-@scenario
-async def status_100_in_a_mirror(laboratory: Laboratory) -> Facts:
-    """A message without payload whose header block has a status of 100: a mirror treats it as a heartbeat."""
-    return await _copy_of_status(laboratory, _MIRROR)
-
-
 async def _copy_of_status(laboratory: Laboratory, target: Mapping[str, Json]) -> Facts:
+    """A message without payload whose header block has a status of 100: copies treat it as a heartbeat."""
     _, account = await laboratory.with_source("1")
     await account.client.ask(Message(b"in.a", b"NATS/1.0 100 Idle\r\nA: b\r\n\r\n"))
     await account.publish_all("in.a", ["3"])
     return await copied(account, target)
+
+
+_EXPECTATION = ["Nats-Expected-Stream: O"]  # of the source: the target has another name
+_ROLLUP = ["Nats-Rollup: sub"]  # the target does not allow rollups
+
+for _place, _target in (("source", {"sources": [{"name": "O"}]}), ("mirror", {"mirror": {"name": "O"}})):
+    register(f"expectation-in-a-{_place}", partial(_copy, second=_EXPECTATION, target=_target))
+    register(f"rollup-in-a-{_place}", partial(_copy, second=_ROLLUP, target=_target))
+    # Then the copy has no position to return to.
+    register(f"refused-first-message-of-a-{_place}", partial(_copy, second=_ROLLUP, target=_target, has_first=False))
+    register(f"status-100-in-a-{_place}", partial(_copy_of_status, target=_target))
 
 
 @scenario

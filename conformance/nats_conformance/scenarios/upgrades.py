@@ -6,13 +6,13 @@ Each begins on a 2.9.10 server, the oldest one of the suite. The tested version 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from nats_conformance.native_servers import NativeServer
 from nats_conformance.scenarios.account import REPUBLISH, Account
 from nats_conformance.scenarios.laboratory import Laboratory
-from nats_conformance.scenarios.registry import Facts, scenario
+from nats_conformance.scenarios.registry import Facts, register, scenario
 from nats_conformance.scenarios.texts import (
     header_of,
     headers_named,
@@ -37,9 +37,7 @@ async def republish_through_an_upgrade(laboratory: Laboratory) -> Facts:
     await account.publish_all("in.a", ["1", "2"])
     (before,) = (await arrived(received, 2))[1:]
     account = await laboratory.replace(server)
-    received = await account.subscribe("out.>")
-    await account.publish_all("in.a", ["3"])
-    await account.client.flush()
+    received = await account.republished("3")
     behind = received.messages[0]
     return {
         "headers_before": headers_named(before.message),
@@ -117,24 +115,23 @@ async def _handed_over(laboratory: Laboratory, record: str | None, **source: Any
     return payloads_of(await account.copied("T", "end"))
 
 
-async def _all_handed_over(laboratory: Laboratory, records: Mapping[str, str | None]) -> Facts:
+async def _all_handed_over(laboratory: Laboratory, **records: str | None) -> Facts:
     """Run each on a separate server, all at the same time. Return the messages in the targets."""
     stored = await asyncio.gather(*(_handed_over(laboratory, record) for record in records.values()))
     return dict(zip(records, stored, strict=True))
 
 
-@scenario
-async def handoff_by_records(laboratory: Laboratory) -> Facts:
-    """A bridge wrote the server's own record on each message: the newer server resumes after the last one."""
-    records = {"two_fields": "O {}", "four_fields": "O {} in.* t.$1", "five_fields": "O {} in.* t.$1 in.a"}
-    return await _all_handed_over(laboratory, records)
-
-
-@scenario
-async def handoff_that_doubles(laboratory: Laboratory) -> Facts:
-    """No record, or one with other texts than the configuration: everything is sourced again."""
-    records = {"no_record": None, "other_texts": "O {} in.> t.>", "other_stream": "P {} in.* t.$1"}
-    return await _all_handed_over(laboratory, records)
+_RECORD = "O {} in.* t.$1"
+# A bridge wrote the server's own record on each message: the newer server resumes after the last one.
+register(
+    "handoff-by-records",
+    partial(_all_handed_over, two_fields="O {}", four_fields=_RECORD, five_fields=f"{_RECORD} in.a"),
+)
+# No record, or one with other texts than the configuration: everything is sourced again.
+register(
+    "handoff-that-doubles",
+    partial(_all_handed_over, no_record=None, other_texts="O {} in.> t.>", other_stream="P {} in.* t.$1"),
+)
 
 
 @scenario
@@ -146,7 +143,6 @@ async def handoff_by_start_sequence(laboratory: Laboratory) -> Facts:
 @scenario
 async def handoff_of_odd_targets(laboratory: Laboratory) -> Facts:
     """Hand over with the last record alone, out of order, deleted, or purged: the last one in the target decides."""
-    record = "O {} in.* t.$1"
     targets: dict[str, list[tuple[str, int | None]]] = {
         "one_marker_behind_messages_without_records": [("bridged 1", None), ("bridged 2", 2)],
         "bridged_out_of_order": [("bridged 2", 2), ("bridged 1", 1)],
@@ -155,13 +151,13 @@ async def handoff_of_odd_targets(laboratory: Laboratory) -> Facts:
     for name, bridged in targets.items():
         server, account = await _with_three_messages(laboratory)
         for payload, sequence in bridged:
-            headers = [] if sequence is None else [f"Nats-Stream-Source: {record.format(sequence)}"]
+            headers = [] if sequence is None else [f"Nats-Stream-Source: {_RECORD.format(sequence)}"]
             await account.publish_all("t.a", [payload], headers)
         facts[name] = await _taken_over(laboratory, server)
     for name, request in (("last_one_deleted", "STREAM.MSG.DELETE.T"), ("purged", "STREAM.PURGE.T")):
         server, account = await _with_three_messages(laboratory)
         for sequence in (1, 2):
-            headers = [f"Nats-Stream-Source: {record.format(sequence)}"]
+            headers = [f"Nats-Stream-Source: {_RECORD.format(sequence)}"]
             await account.publish_all("t.a", [f"bridged {sequence}"], headers)
         await account.request(request, {"seq": 2} if name == "last_one_deleted" else {})
         facts[name] = await _taken_over(laboratory, server)
