@@ -45,7 +45,7 @@ def base_image(engine: Engine, wanted: str, architecture: str, folder: Path, rep
     try:
         options = ["--variant=minbase", f"--arch={architecture}", f"--keyring={KEYRING}"]
         include = f"--include={','.join(_SYSTEM)}"
-        run(["debootstrap", *options, include, suite, str(root), mirror(Path("/etc/apt"))], limit=_LIMIT, report=report)
+        run(["debootstrap", *options, include, suite, str(root), mirror(report)], limit=_LIMIT, report=report)
         engine.import_root(system := f"localhost/{architecture}/debian:{suite}", root, architecture)
     finally:
         shutil.rmtree(root, ignore_errors=True)

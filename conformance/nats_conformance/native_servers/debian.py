@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from nats_conformance.native_servers.binary import NAME
@@ -17,15 +16,15 @@ from nats_conformance.native_servers.errors import WayFailedError
 from nats_conformance.native_servers.processes import Report, run
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-SOURCES = Path("/etc/apt")
 SUITES = ("bookworm", "trixie", "sid")
 """Suites that carried nats-server when this was written: 2.9.10, 2.10.27, 2.15.1."""
+
+_RELEASES = {*SUITES, "oldstable", "stable", "testing", "unstable"}
 
 LISTS_LIMIT = 300.0
 STEP_LIMIT = 120.0
 _TOOLS = ("apt-get", "apt-cache", "dpkg-deb")
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d+\.\d+\.\d+)(?!\d)")
-_OPTION = re.compile(r"\[([^]]*)\]")
 
 
 def unpack(version: str, folder: Path, report: Report) -> Path:
@@ -36,7 +35,7 @@ def unpack(version: str, folder: Path, report: Report) -> Path:
     options: list[str] = []
     package = exact_package_version(_offered(options, folder, report), version)
     if package is None:
-        address = mirror(SOURCES)
+        address = mirror(report)
         suites = ", ".join(SUITES)
         report(f"the machine's own suites have no nats-server {version}; loading the lists of {suites}")
         options = _private_state(folder / "apt", address)
@@ -50,12 +49,7 @@ def unpack(version: str, folder: Path, report: Report) -> Path:
         if package is None:
             raise WayFailedError(f"{suites} have {', '.join(offered) or 'none'}, not {version}{trouble}")
     report(f"apt-get download {NAME}={package}")
-    run(
-        ["apt-get", *options, "download", f"{NAME}={package}"],
-        limit=STEP_LIMIT,
-        report=report,
-        directory=folder,
-    )
+    run(["apt-get", *options, "download", f"{NAME}={package}"], limit=STEP_LIMIT, report=report, directory=folder)
     downloaded = sorted(folder.glob(f"{NAME}_*.deb"))
     if not downloaded:
         raise WayFailedError(f"apt-get download left no {NAME}_*.deb")
@@ -69,47 +63,22 @@ def unpack(version: str, folder: Path, report: Report) -> Path:
 
 def exact_package_version(offered: list[str], version: str) -> str | None:
     """Return the first Debian version (`2.10.27-1+b2`) in `offered` whose upstream part is `version`."""
-    for text in offered:
-        matched = _UPSTREAM.match(text)
-        if matched is not None and matched[1] == version:
-            return text
-    return None
+    return next((text for text in offered if (found := _UPSTREAM.match(text)) and found[1] == version), None)
 
 
-def mirror(sources: Path) -> str:
-    """Return the address of the Debian archive in apt's configuration folder `sources`.
+def mirror(report: Report) -> str:
+    """Return the address of the Debian archive among the machine's apt sources.
 
-    An entry counts if it is signed by Debian's keyring, or names no keyring and ends in `/debian`. Security and update
-    suites are skipped. Raises WayFailedError if no entry counts.
+    A source counts if it has the component `main` of a release (not its security or update suite), and its release is
+    one of Debian's or its address ends in `/debian/`. Raises WayFailedError if none counts.
     """
-    for address, suites, signed_by in _entries(sources):
-        if not any(suite and "-" not in suite and "/" not in suite for suite in suites):
-            continue
-        if signed_by == str(KEYRING) or (not signed_by and address.rstrip("/").endswith("/debian")):
+    # Without release information, apt also names sources whose package lists this machine lacks.
+    named = ["apt-get", "indextargets", "--no-release-info", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)"]
+    for line in run([*named, "Created-By: Packages"], limit=STEP_LIMIT, report=report).splitlines():
+        address, release, component = line.split(" ")
+        if component == "main" and "-" not in release and (release in _RELEASES or address.endswith("/debian/")):
             return address
-    raise WayFailedError(f"{sources} names no Debian archive")
-
-
-def _entries(sources: Path) -> Iterator[tuple[str, list[str], str]]:
-    """(address, suites, keyring) of each binary package source, in both of apt's formats."""
-    for file in sorted((sources / "sources.list.d").glob("*.sources")):
-        for stanza in re.split(r"\n\s*\n", file.read_text("utf-8", "replace")):
-            lines = [line for line in stanza.splitlines() if not line.startswith("#") and ":" in line]
-            fields = {key.strip().lower(): value.strip() for key, value in (line.split(":", 1) for line in lines)}
-            if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes") == "no":
-                continue
-            for address in fields.get("uris", "").split():
-                yield address, fields.get("suites", "").split(), fields.get("signed-by", "")
-    for file in (sources / "sources.list", *sorted((sources / "sources.list.d").glob("*.list"))):
-        if not file.is_file():
-            continue
-        for line in file.read_text("utf-8", "replace").splitlines():
-            options = _OPTION.search(line)
-            words = _OPTION.sub("", line).split("#")[0].split()
-            if len(words) < 3 or words[0] != "deb":
-                continue
-            given = dict(word.split("=", 1) for word in options[1].split() if "=" in word) if options else {}
-            yield words[1], [words[2]], given.get("signed-by", "")
+    raise WayFailedError("apt's sources name no Debian archive")
 
 
 def _private_state(folder: Path, address: str) -> list[str]:

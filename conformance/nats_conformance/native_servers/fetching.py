@@ -1,7 +1,7 @@
 """Getting a native server of a wanted version, from wherever one can be had.
 
-Ways are tried in a fixed order: PATH, the cache, Go, Debian's packages, the project's releases. The version of every
-result is checked before use. A server that was built or downloaded goes into the cache.
+Ways are tried in a fixed order: PATH, the cache, Go, Debian's packages. The version of every result is checked before
+use. A server that was built or downloaded goes into the cache.
 
 Python packages with a server's binary exist, and none is used. Third parties build them from the sources, so the
 project's checksums do not fit, and they lack most of the versions that the suite tests.
@@ -13,10 +13,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from nats_conformance.native_servers import debian, go_build, releases
+from nats_conformance.native_servers import debian, go_build
 from nats_conformance.native_servers.binary import on_path, require_version, version_of
 from nats_conformance.native_servers.cache import ServerCache
 from nats_conformance.native_servers.errors import ServerNotFoundError, ServersError, WayFailedError
@@ -42,11 +41,7 @@ class FoundServer:
     origin: str
 
 
-WAYS = (
-    Way("go install", go_build.build),
-    Way("Debian packages", debian.unpack),
-    Way("GitHub releases", releases.download),
-)
+WAYS = (Way("go install", go_build.build), Way("Debian packages", debian.unpack))
 
 
 def _silent(_: str) -> None:
@@ -63,9 +58,11 @@ def fetch(
     cache = cache or ServerCache()
     version = resolve(version, cache=cache, report=report) if is_minor(version) else canonical(version)
     attempts: list[tuple[str, str]] = []
-    for name, look in (("PATH", _from_path), ("cache", partial(_from_cache, cache))):
+    for name, binary in (("PATH", on_path()), ("cache", cache.path(version))):
+        if binary is None or not binary.exists():
+            attempts.append((name, f"no {binary}" if binary else "there is no nats-server on it"))
+            continue
         try:
-            binary = look(version)
             require_version(binary, version)
         except WayFailedError as error:
             attempts.append((name, str(error)))
@@ -74,7 +71,7 @@ def fetch(
             return binary
     with cache.turn(version):
         with suppress(WayFailedError):
-            require_version(binary := _from_cache(cache, version), version)
+            require_version(binary := cache.path(version), version)
             report(f"nats-server {version}: cache, {binary}, stored by another process")
             return binary
         for way in ways:
@@ -114,18 +111,15 @@ def resolve(
     Raises InvalidVersionError, or ServerNotFoundError when nothing of that line is known.
     """
     cache = cache or ServerCache()
+    newest, origin = None, "go list"
     try:
         with tempfile.TemporaryDirectory(prefix="nats-bridge-list-") as folder:
-            listed, origin = released(Path(folder), report), "go list"
+            newest = newest_patch(minor, released(Path(folder), report))
     except WayFailedError as error:
         report(f"nats-server {minor}: Go cannot say which patch is the newest: {error}")
-        listed, origin = [], ""
-    newest = newest_patch(minor, listed)
     if newest is None:
-        newest, origin = (
-            newest_patch(minor, (*cache.versions(), *TESTED_VERSIONS)),
-            "the cache and the built-in table",
-        )
+        origin = "the cache and the built-in table"
+        newest = newest_patch(minor, (*cache.versions(), *TESTED_VERSIONS))
     if newest is None:
         raise ServerNotFoundError(minor, [("versions", f"no release of the line {minor} is known")])
     report(f"nats-server {minor}: the newest patch is {newest}, from {origin}")
@@ -141,17 +135,3 @@ def available(cache: ServerCache | None = None) -> list[FoundServer]:
             found.append(FoundServer(version_of(binary), binary, "path"))
     found.extend(FoundServer(version, cache.path(version), "cache") for version in cache.versions())
     return found
-
-
-def _from_path(version: str) -> Path:
-    binary = on_path()
-    if binary is None:
-        raise WayFailedError("there is no nats-server on it")
-    return binary
-
-
-def _from_cache(cache: ServerCache, version: str) -> Path:
-    binary = cache.path(version)
-    if not binary.exists():
-        raise WayFailedError(f"no {binary}")
-    return binary

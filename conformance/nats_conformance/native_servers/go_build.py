@@ -18,36 +18,20 @@ LIST_LIMIT = 60.0
 def build(version: str, folder: Path, report: Report) -> Path:
     """Build `version` into `folder`, and return the binary. Raise WayFailedError."""
     report(f"go install {MODULE}@v{version}")
-    run(
-        [_go(), "install", f"{MODULE}@v{version}"],
-        limit=BUILD_LIMIT,
-        report=report,
-        environment=_environment(GOBIN=str(folder)),
-        directory=folder,
-    )
+    _go("install", f"{MODULE}@v{version}", folder=folder, limit=BUILD_LIMIT, report=report)
     return folder / NAME
 
 
 def released_versions(folder: Path, report: Report) -> list[str]:
     """Return the versions of the module, including pre-releases. Raise WayFailedError."""
-    listed = run(
-        [_go(), "list", "-m", "-versions", MODULE],
-        limit=LIST_LIMIT,
-        report=report,
-        environment=_environment(),
-        directory=folder,
-    )
-    return listed.split()[1:]
+    return _go("list", "-m", "-versions", MODULE, folder=folder, limit=LIST_LIMIT, report=report).split()[1:]
 
 
-def _go() -> str:
+def _go(*words: str, folder: Path, limit: float, report: Report) -> str:
     found = shutil.which("go")
     if found is None:
         raise WayFailedError("there is no Go on PATH")
-    return found
-
-
-def _environment(**extra: str) -> dict[str, str]:
     # Flags of a project (-mod=vendor) or of a cross build (GOOS) in the environment would fail the build.
-    kept = {name: value for name, value in os.environ.items() if name not in {"GOOS", "GOARCH", "GOFLAGS"}}
-    return {**kept, "GOFLAGS": "", "GOWORK": "off", **extra}
+    kept = {name: value for name, value in os.environ.items() if name not in {"GOOS", "GOARCH"}}
+    environment = {**kept, "GOFLAGS": "", "GOWORK": "off", "GOBIN": str(folder)}
+    return run([found, *words], limit=limit, report=report, environment=environment, directory=folder)

@@ -196,10 +196,7 @@ class NativeServer(Lifetime):
 
     def restart(self, *, kill: bool = False) -> Self:
         """Stop (or kill) and start again on the same port and store."""
-        if kill:
-            self.kill()
-        else:
-            self.stop()
+        self._end(signal.SIGKILL if kill else signal.SIGTERM)
         return self.start()
 
     def upgrade(self, version: str) -> Self:
@@ -212,18 +209,8 @@ class NativeServer(Lifetime):
     def _command(self) -> list[str]:
         config_file = self.directory / "server.conf"
         config_file.write_text(self.config, "utf-8")
-        command = [
-            str(self.binary),
-            "-c",
-            str(config_file),
-            "-a",
-            HOST,
-            "-p",
-            str(self.port),
-            "-n",
-            self.name,
-        ]
-        command += ["-l", str(self.log_file)]
+        named = {"-c": config_file, "-a": HOST, "-p": self.port, "-n": self.name, "-l": self.log_file}
+        command = [str(self.binary), *(str(word) for pair in named.items() for word in pair)]
         if self.jetstream:
             command += ["-js", "-sd", str(self.store_dir)]
         if self._monitor:

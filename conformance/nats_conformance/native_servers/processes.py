@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,22 +32,7 @@ def run(
     `limit` is in seconds. Raises WayFailedError if the command is missing, fails (with its last line), or takes longer;
     it is then ended together with its child processes.
     """
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=None if environment is None else dict(environment),
-            cwd=directory,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise WayFailedError(f"{command[0]}: {error.strerror}") from error
     complaints: list[str] = []
-    output: list[str] = []
 
     def read_errors() -> None:
         assert process.stderr is not None
@@ -55,27 +41,37 @@ def run(
                 complaints.append(text)
                 report(text)
 
-    def read_output() -> None:
-        assert process.stdout is not None
-        output.append(process.stdout.read())
-
-    with process:
-        readers = [threading.Thread(target=read, daemon=True) for read in (read_errors, read_output)]
-        for reader in readers:
-            reader.start()
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         try:
-            _await_end(process, command, limit, report)
-        finally:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            for reader in readers:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env=environment,
+                cwd=directory,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise WayFailedError(f"{command[0]}: {error.strerror}") from error
+        with process:
+            reader = threading.Thread(target=read_errors, daemon=True)
+            reader.start()
+            try:
+                _await_end(process, command, limit, report)
+            finally:
+                if process.poll() is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
                 reader.join()
-    if process.returncode != 0:
-        last = complaints[-1] if complaints else "no message"
-        raise WayFailedError(f"{command[0]} ended with {process.returncode}: {last}")
-    return "".join(output)
+        if process.returncode != 0:
+            last = complaints[-1] if complaints else "no message"
+            raise WayFailedError(f"{command[0]} ended with {process.returncode}: {last}")
+        output.seek(0)
+        return output.read()
 
 
 def _await_end(process: subprocess.Popen[str], command: Sequence[str], limit: float, report: Report) -> None:
