@@ -13,7 +13,6 @@ from nats_conformance.command.group import ConformGroup, conform
 from nats_conformance.demo import demo_command
 from nats_conformance.errors import ConformanceError
 from nats_conformance.native_servers.command import servers
-from nats_conformance.native_servers.errors import ServersError
 from nats_transforms.errors import EngineError
 
 program = ConformGroup(
@@ -49,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         error.show()
         code = error.exit_code
-    except (ConformanceError, ServersError, EngineError) as error:
+    except (ConformanceError, EngineError) as error:
         click.echo(str(error), err=True)
         code = int(getattr(error, "exit_code", 2))
     finally:

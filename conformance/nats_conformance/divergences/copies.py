@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 from nats_conformance.catalogue.case import Message
@@ -78,19 +76,16 @@ def _probe(pair: Pair) -> Pair:
     return pair.with_seen(lambda each, stream: None if stream is None and _PROBE in each.header_block else each)
 
 
-NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
-    {
-        "kd/copy/message-id": _message_id,
-        "kd/copy/record-name": _record_name,
-        "kd/copy/identity": _identity,
-        "kd/copy/mirror-is-a-stream": _mirror_record,
-        "kd/copy/earlier-records": _earlier_records,
-        "kd/copy/time-and-sequence": _mirror_sequence,
-        "kd/copy/withheld": _withheld,
-        "kd/copy/renamed": _renamed,
-        "kd/copy/unpublishable": _copy_unpublishable,
-        "kd/copy/published": published("sources", "mirror"),
-        "kd/copy/probe": _probe,
-    }
-)
-"""The normalisers for copies."""
+NORMALISERS: Final[dict[str, Normaliser]] = {
+    "kd/copy/message-id": _message_id,
+    "kd/copy/record-name": _record_name,
+    "kd/copy/identity": _identity,
+    "kd/copy/mirror-is-a-stream": _mirror_record,
+    "kd/copy/earlier-records": _earlier_records,
+    "kd/copy/time-and-sequence": _mirror_sequence,
+    "kd/copy/withheld": _withheld,
+    "kd/copy/renamed": _renamed,
+    "kd/copy/unpublishable": _copy_unpublishable,
+    "kd/copy/published": published("sources", "mirror"),
+    "kd/copy/probe": _probe,
+}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Final
 
 from nats_conformance.divergences.pair import Normaliser, Pair, published
@@ -39,11 +38,8 @@ def _ingress_refused(*words: str) -> Normaliser:
     return normalise
 
 
-NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
-    {
-        "kd/ingress/published": published("subject_transform"),
-        "kd/ingress/unpublishable": _ingress_refused("becomes"),
-        "kd/ingress/wildcard-tokens": _ingress_refused("holds a wildcard as a token"),
-    }
-)
-"""The normalisers for ingress rules."""
+NORMALISERS: Final[dict[str, Normaliser]] = {
+    "kd/ingress/published": published("subject_transform"),
+    "kd/ingress/unpublishable": _ingress_refused("becomes"),
+    "kd/ingress/wildcard-tokens": _ingress_refused("holds a wildcard as a token"),
+}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 from nats_conformance.divergences.pair import Normaliser, Pair
@@ -46,11 +44,8 @@ def _stored_by_older(pair: Pair) -> Pair:
     return pair.with_seen_blocks(lambda block: _REQUEST_INFO.sub(b"", _STATUS.sub(b"NATS/1.0\r\n", block)))
 
 
-NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
-    {
-        "kd/accepted/source": _accepted_source,
-        "kd/transforms/before-2.10": _transforms_act,
-        "kd/older-server/ingest": _stored_by_older,
-    }
-)
-"""The normalisers for old servers."""
+NORMALISERS: Final[dict[str, Normaliser]] = {
+    "kd/accepted/source": _accepted_source,
+    "kd/transforms/before-2.10": _transforms_act,
+    "kd/older-server/ingest": _stored_by_older,
+}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import combinations
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from nats_conformance.catalogue.case import Case, Expectation
@@ -16,13 +15,11 @@ from nats_conformance.outcome import Mismatch
 
 Compare: TypeAlias = Callable[[Expectation, Observation], Iterable[Mismatch]]
 
-NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
-    {
-        name: normalise
-        for room in (refused, old_servers, copies, ingress, republished)
-        for name, normalise in room.NORMALISERS.items()
-    }
-)
+NORMALISERS: Final[dict[str, Normaliser]] = {
+    name: normalise
+    for room in (refused, old_servers, copies, ingress, republished)
+    for name, normalise in room.NORMALISERS.items()
+}
 """Every normaliser by its id, in the order of application."""
 
 _NAMED_TOO: Final = frozenset(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 from nats_conformance.catalogue.case import Delete, Message, MessagePattern
@@ -106,17 +105,14 @@ def _is_meant(wanted: MessagePattern, seen: Message) -> bool:
     return all(expected is None or matches_text(expected, found) for expected, found in pairs)
 
 
-NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
-    {
-        "kd/messages/white-space": _not_received(_has_white_space),
-        # They would be commands to an old server, and the sidecar sends none.
-        "kd/messages/reserved": _not_received(is_reserved),
-        "kd/messages/del": _unfound,
-        "kd/stream/work-queue-drains": _drained,
-        "kd/last-sequence/native-defect": _last_sequence_where(_has_the_defect, b"0"),
-        "kd/last-sequence/expiry": _last_sequence_where(_may_expire),
-        "kd/last-sequence/consumed": _last_sequence_where(_is_consumed),
-        "kd/order/two-rules": _order_of_rules,
-    }
-)
-"""The normalisers for republished messages."""
+NORMALISERS: Final[dict[str, Normaliser]] = {
+    "kd/messages/white-space": _not_received(_has_white_space),
+    # They would be commands to an old server, and the sidecar sends none.
+    "kd/messages/reserved": _not_received(is_reserved),
+    "kd/messages/del": _unfound,
+    "kd/stream/work-queue-drains": _drained,
+    "kd/last-sequence/native-defect": _last_sequence_where(_has_the_defect, b"0"),
+    "kd/last-sequence/expiry": _last_sequence_where(_may_expire),
+    "kd/last-sequence/consumed": _last_sequence_where(_is_consumed),
+    "kd/order/two-rules": _order_of_rules,
+}

@@ -23,7 +23,7 @@ from nats_conformance.implementations.bridge_plan import BridgePlan, plan
 from nats_conformance.implementations.bridge_process import RefusedRule, RunningSidecar, SidecarEndedError, check
 from nats_conformance.implementations.bridge_stage import BridgeStage
 from nats_conformance.implementations.native import account_config
-from nats_conformance.native_servers import NativeServer, ServersError
+from nats_conformance.native_servers import NativeServer
 from nats_conformance.observation import Observation
 from nats_conformance.raw_client import Credentials, RawClient
 from nats_conformance.stage import Stage
@@ -63,10 +63,7 @@ class BridgeSubject(BatchSubject):
 
     async def open(self) -> None:
         """Start the server."""
-        try:
-            await self._server.started()
-        except ServersError as error:
-            raise SubjectError(str(error)) from None
+        await self._server.started()
         for number in range(self._users):
             (self._directory / f"u{number}").write_text(f"u{number}", "utf-8")
 

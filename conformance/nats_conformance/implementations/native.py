@@ -9,7 +9,7 @@ from pathlib import Path
 from nats_conformance.catalogue.case import Case
 from nats_conformance.errors import SubjectError
 from nats_conformance.identity import Identity
-from nats_conformance.native_servers import NativeServer, ServersError
+from nats_conformance.native_servers import NativeServer
 from nats_conformance.observation import Observation
 from nats_conformance.raw_client import Credentials, RawClient, shown_address
 from nats_conformance.relocation import Relocation, obstacle
@@ -50,10 +50,7 @@ class NativeSubject(SingleSubject):
 
     async def open(self) -> None:
         """Start the server."""
-        try:
-            await self._server.started()
-        except ServersError as error:
-            raise SubjectError(str(error)) from None
+        await self._server.started()
         for number in range(self.at_once):
             user = f"u{number}"
             client = await RawClient.connect(self._server.url, Credentials(user=user, password=user))

@@ -19,9 +19,8 @@ from nats_conformance.native_servers.errors import InvalidVersionError
 from nats_conformance.native_servers.versions import Version, canonical, parse
 
 
-def default_root(environment: Mapping[str, str] | None = None) -> Path:
+def default_root(environment: Mapping[str, str] = os.environ) -> Path:
     """Return `$NATS_BRIDGE_CACHE`, or else `$XDG_CACHE_HOME/nats-bridge`, or else `~/.cache/nats-bridge`."""
-    environment = os.environ if environment is None else environment
     if own := environment.get("NATS_BRIDGE_CACHE"):
         return Path(own)
     if shared := environment.get("XDG_CACHE_HOME"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nats_conformance.errors import SubjectError
 
-class ServersError(Exception):
-    """Base of this package's errors. `exit_code` is that of a command."""
 
-    exit_code = 3
+class ServersError(SubjectError):
+    """Base of this package's errors."""
 
 
 class InvalidVersionError(ServersError):

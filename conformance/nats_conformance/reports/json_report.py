@@ -45,7 +45,7 @@ def as_report(judged: Judged) -> dict[str, Any]:
             for case, label, cell in judged.every_cell()
         ],
         "unknown_cases": list(judged.unknown),
-        "missing": dict(judged.missing or {}),
+        "missing": dict(judged.history.missing),
     }
 
 

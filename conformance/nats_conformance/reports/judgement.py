@@ -41,7 +41,6 @@ class Judged:
         cases: the cases in the history, by document and clause, in the catalogue's order.
         cells: the cells by case id and label; a pair without a record is missing.
         unknown: ids that are in the history and not in the catalogue.
-        missing: subjects of test that were not available, with the reason.
     """
 
     history: History
@@ -49,16 +48,10 @@ class Judged:
     cases: tuple[Case, ...]
     cells: Mapping[tuple[str, str], Cell]
     unknown: tuple[str, ...] = ()
-    missing: Mapping[str, str] | None = None
 
     def cell(self, case: Case, label: str) -> Cell | None:
         """Return the verdict on a case and a test subject; None if it is not in the history."""
         return self.cells.get((case.id, label))
-
-    def outcome(self, case: Case, label: str) -> Outcome | None:
-        """Return the outcome of a case on a test subject; None if it is not in the history."""
-        cell = self.cell(case, label)
-        return None if cell is None else cell.verdict.outcome
 
     def counts(self, label: str | None = None) -> dict[str, int]:
         """Return the number of cases by outcome: on one test subject, or on all of them."""
@@ -73,7 +66,7 @@ class Judged:
 
         A run that skipped every case proves nothing, so it is not complete either.
         """
-        return self.history.is_complete and not self.missing and not self.unknown and not self.gaps
+        return self.history.is_complete and not self.unknown and not self.gaps
 
     @property
     def gaps(self) -> tuple[str, ...]:
@@ -124,9 +117,9 @@ class Judged:
     def objections(self) -> list[str]:
         """Return the reasons why the run is not complete, a sentence each; none if it is."""
         found = []
-        if not self.history.is_complete and not self.missing:
+        if not self.history.is_complete and not self.history.missing:
             found.append(f"the history was cut short: it has {len(self.history.records)} records and no end")
-        found += [f"{name} is missing: {reason}" for name, reason in (self.missing or {}).items()]
+        found += [f"{name} is missing: {reason}" for name, reason in self.history.missing.items()]
         if self.history.is_complete:
             found += self.gaps
         if self.unknown:
@@ -163,7 +156,6 @@ def judged(history: History, cases: Sequence[Case]) -> Judged:
         cases=_ordered([case for case in cases if case.id in reported]),
         cells=cells,
         unknown=tuple(unknown),
-        missing=dict(history.start.get("missing") or {}),
     )
 
 

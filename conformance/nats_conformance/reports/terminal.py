@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
-from typing import TextIO
+from collections.abc import Callable, Iterator, Mapping
+from typing import TextIO, TypeAlias
 
 from nats_conformance.catalogue.case import Case
 from nats_conformance.outcome import Mismatch, Outcome
@@ -14,6 +14,7 @@ from nats_conformance.reports.reproduction import reproduction
 from nats_conformance.reports.signs import SIGNS
 from nats_transforms.subject import one_line
 
+_Paint: TypeAlias = Callable[[str, str], str]
 _MOST_FAILURES = 20
 _MOST_MISMATCHES = 4
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{0,8}[1-9])?Z")
@@ -40,23 +41,16 @@ def summary(judged: Judged, width: int, colour: bool) -> str:
         width: columns of the terminal.
         colour: whether escape sequences may be used.
     """
-    paint = _Paint(colour)
+
+    def paint(text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if colour else text
+
     blocks = [
         "\n".join(_subjects(judged, width, paint)),
         "\n".join(_failures(judged, width, paint)),
         "\n".join(_result(judged, width, paint)),
     ]
     return "\n\n".join(block for block in blocks if block)
-
-
-class _Paint:
-    """Puts texts in colours, or leaves them."""
-
-    def __init__(self, is_on: bool) -> None:
-        self._is_on = is_on
-
-    def __call__(self, text: str, code: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self._is_on else text
 
 
 def _subjects(judged: Judged, width: int, paint: _Paint) -> Iterator[str]:

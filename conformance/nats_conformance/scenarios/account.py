@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from nats_conformance.catalogue.case import Json, Message
@@ -54,6 +54,11 @@ class Account:
         if "error" in answer:
             raise SubjectError(f"{subject}: {answer['error'].get('description')}")
         return answer
+
+    async def consumer(self, stream: str, **config: Json) -> dict[str, Any]:
+        """Create the durable consumer D, and return the answer."""
+        body = {"stream_name": stream, "config": {"durable_name": "D", **config}}
+        return await self.request(f"CONSUMER.DURABLE.CREATE.{stream}.D", body)
 
     async def refusal(self, subject: str, body: Json = None) -> int | None:
         """Return the `err_code` of the answer to a request; None if it is not refused."""
@@ -110,21 +115,12 @@ class Account:
 
     async def holding(self, name: str, count: int) -> tuple[Stored, ...]:
         """Return the messages in a stream, once it has at least `count` of them."""
-
-        async def enough() -> Mapping[str, Any] | None:
-            state = await self.state(name)
-            return state if state["messages"] >= count else None
-
-        await first_that(enough, f"message {count} of stream {name!r}")
+        await self._with_state(name, lambda state: state["messages"] >= count, f"message {count}")
         return await self.stored(name)
 
-    async def emptied(self, name: str) -> bool:
+    async def emptied(self, name: str) -> None:
         """Wait until a stream is empty."""
-
-        async def empty() -> bool | None:
-            return (await self.state(name))["messages"] == 0 or None
-
-        return await first_that(empty, f"an empty stream {name!r}")
+        await self._with_state(name, lambda state: state["messages"] == 0, "the end of the messages")
 
     async def ends_with(self, name: str, payload: str) -> bool:
         """Return whether the last message of a stream has this payload."""
@@ -148,12 +144,14 @@ class Account:
 
     async def reached(self, name: str, sequence: int) -> dict[str, Any]:
         """Return the state of a stream as soon as its last sequence is this one or a later one."""
+        return await self._with_state(name, lambda state: state["last_seq"] >= sequence, f"sequence {sequence}")
 
-        async def enough() -> dict[str, Any] | None:
+    async def _with_state(self, name: str, holds: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+        async def found() -> dict[str, Any] | None:
             state = await self.state(name)
-            return state if state["last_seq"] >= sequence else None
+            return state if holds(state) else None
 
-        return await first_that(enough, f"sequence {sequence} of stream {name!r}")
+        return await first_that(found, f"{what} of stream {name!r}")
 
     async def connected_to_source(self, name: str) -> None:
         """Wait until every source of a stream was seen, and none is ahead of it."""

@@ -66,16 +66,10 @@ async def advisory_of_a_message_that_was_delivered_too_often(laboratory: Laborat
     """Reach `max_deliver`: an advisory has the stream's sequence, which is how dead letters are found."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
-    config = {
-        "durable_name": "D",
-        "ack_policy": "explicit",
-        "deliver_subject": "delivered",
-        "max_deliver": 2,
-        "ack_wait": 200_000_000,
-    }
     received = await account.subscribe("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>")
     delivered = await account.subscribe("delivered")
-    await account.request("CONSUMER.DURABLE.CREATE.S.D", {"stream_name": "S", "config": config})
+    waits = {"max_deliver": 2, "ack_wait": 200_000_000}
+    await account.consumer("S", ack_policy="explicit", deliver_subject="delivered", **waits)
     await account.publish("in.a", "x")
     await until(lambda: bool(received.deliveries), "the advisory")
     advisory = _bodies(received)[0]

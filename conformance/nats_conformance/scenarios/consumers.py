@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from nats_conformance.catalogue.case import Json
 from nats_conformance.scenarios.laboratory import Laboratory
@@ -12,6 +13,7 @@ from nats_conformance.scenarios.waiting import arrived, first_that
 
 _LATER = "2099-01-01T00:00:00Z"
 _WHILE_PAUSED = 2
+_GROUP: Mapping[str, Json] = {"ack_policy": "explicit", "priority_policy": "overflow", "priority_groups": ["g"]}
 
 
 def _request(stream: str, **config: Json) -> Json:
@@ -25,8 +27,7 @@ async def paused_consumer(laboratory: Laboratory) -> Facts:
     await account.create("S", subjects=["in.*"])
     work = await account.subscribe("work")
     advisories = await account.subscribe("$JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.D")
-    config = _request("S", durable_name="D", deliver_subject="work", ack_policy="none")
-    await account.request("CONSUMER.DURABLE.CREATE.S.D", config)
+    await account.consumer("S", deliver_subject="work", ack_policy="none")
     paused = await account.request("CONSUMER.PAUSE.S.D", {"pause_until": _LATER})
     await account.publish_all("in.a", ["1", "2"])
 
@@ -54,14 +55,7 @@ async def priority_group_of_a_push_consumer(laboratory: Laboratory) -> Facts:
     """A consumer that delivers to a subject asks for a priority group."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
-    config = _request(
-        "S",
-        durable_name="D",
-        deliver_subject="work",
-        ack_policy="explicit",
-        priority_policy="overflow",
-        priority_groups=["g"],
-    )
+    config = _request("S", durable_name="D", deliver_subject="work", **_GROUP)
     return {"err_code": await account.refusal("CONSUMER.DURABLE.CREATE.S.D", config)}
 
 
@@ -70,16 +64,15 @@ async def watching_next_to_a_priority_group(laboratory: Laboratory) -> Facts:
     """A watching consumer next to one with a priority group: on a work queue, and on a stream with limits."""
     account = await laboratory.account()
     answers: dict[str, int | None] = {}
-    group: dict[str, Json] = {"ack_policy": "explicit", "priority_policy": "overflow", "priority_groups": ["g"]}
     plain: dict[str, Json] = {"deliver_subject": "seen", "ack_policy": "none"}
     await account.create("Q", subjects=["in.*"], retention="workqueue")
-    await account.request("CONSUMER.DURABLE.CREATE.Q.D", _request("Q", durable_name="D", **group))
+    await account.consumer("Q", **_GROUP)
     answers["second_consumer_err_code"] = await account.refusal(
         "CONSUMER.CREATE.Q", _request("Q", deliver_subject="seen", ack_policy="explicit")
     )
     observer = _request("Q", **plain, direct=True)
     answers["observer_err_code"] = await account.refusal("CONSUMER.CREATE.Q", observer)
     await account.create("S", subjects=["of.*"])
-    await account.request("CONSUMER.DURABLE.CREATE.S.D", _request("S", durable_name="D", **group))
+    await account.consumer("S", **_GROUP)
     answers["limits_stream_err_code"] = await account.refusal("CONSUMER.CREATE.S", _request("S", **plain))
     return answers

@@ -75,7 +75,7 @@ async def partition_zero_in_a_source(laboratory: Laboratory) -> Facts:
     except SubjectError:
         ended = await laboratory.has_ended(server, account)
         with contextlib.suppress(SubjectError):  # it may end before it is ready, or a moment later
-            await laboratory.start(server)
+            await server.started()
         await until(lambda: not server.running, "the second end of the server process")
         return {"server": "ended" if ended else "running", "ends_again_at_start": True, "stored": []}
     return {"server": "running", "ends_again_at_start": False, "stored": stored}

@@ -45,21 +45,14 @@ class Laboratory:
 
     async def server(self, config: str = "", *, version: str = "") -> NativeServer:
         """Return a separate running server, optionally of another version."""
-        return await self.start(await self.prepared(config, version=version))
+        return await (await self.prepared(config, version=version)).started()
 
     async def prepared(self, config: str = "", *, version: str = "") -> NativeServer:
         """Return a server that is not started yet."""
-        binary = await _fetched(version) if version else self.binary
+        binary = await asyncio.to_thread(fetch, version) if version else self.binary
         server = NativeServer(binary=binary, config=config, directory=self._folder("server"))
         self._servers.append(server)
         return server
-
-    async def start(self, server: NativeServer) -> NativeServer:
-        """Start a server, or restart it with the same port and store."""
-        try:
-            return await server.started()
-        except ServersError as error:
-            raise SubjectError(str(error)) from None
 
     async def starts(self, config: str) -> bool:
         """Return whether a server starts with this configuration. It is ended again."""
@@ -76,23 +69,20 @@ class Laboratory:
     ) -> Account:
         """End it as an operator does, or as a crash does, start it again, and be connected."""
         await asyncio.to_thread(server.kill if kill else server.stop)
-        return await self.connect(await self.start(server), credentials)
+        return await self.connect(await server.started(), credentials)
 
     async def replace(self, server: NativeServer, version: str = "") -> Account:
         """End a server, and start another version on the same store: the tested one, or the given one."""
         await asyncio.to_thread(server.stop)
-        server.binary = await _fetched(version) if version else self.binary
+        server.binary = await asyncio.to_thread(fetch, version) if version else self.binary
         server.version = version_of(server.binary)
-        return await self.connect(await self.start(server))
+        return await self.connect(await server.started())
 
     async def cluster(self) -> NativeCluster:
         """Three running servers with a meta leader."""
         cluster = NativeCluster(binary=self.binary, directory=self._folder("cluster"))
         self._servers.append(cluster)
-        try:
-            return await cluster.started()
-        except ServersError as error:
-            raise SubjectError(str(error)) from None
+        return await cluster.started()
 
     async def connect(self, server: NativeServer, credentials: Credentials | None = None) -> Account:
         """Connect to a server."""
@@ -136,10 +126,3 @@ class Laboratory:
 
     def _folder(self, stem: str) -> Path:
         return Path(tempfile.mkdtemp(prefix=f"{stem}-", dir=self.directory))
-
-
-async def _fetched(version: str) -> Path:
-    try:
-        return await asyncio.to_thread(fetch, version)
-    except ServersError as error:
-        raise SubjectError(str(error)) from None

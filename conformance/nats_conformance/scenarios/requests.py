@@ -50,8 +50,7 @@ async def several_filters_of_a_consumer(laboratory: Laboratory) -> Facts:
     await account.create("S", subjects=["in.*"])
     for subject in ("in.a", "in.b", "in.c"):
         await account.publish(subject, "x")
-    config = {"durable_name": "D", "ack_policy": "none", "filter_subjects": ["in.a", "in.b"]}
-    answer = await account.request("CONSUMER.DURABLE.CREATE.S.D", {"stream_name": "S", "config": config})
+    answer = await account.consumer("S", ack_policy="none", filter_subjects=["in.a", "in.b"])
     return {"num_pending": answer["num_pending"], "filters": answer["config"].get("filter_subjects")}
 
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from nats_conformance.catalogue.case import Json
-from nats_conformance.scenarios.account import REPUBLISH, Account, message
+from nats_conformance.scenarios.account import REPUBLISH, message
 from nats_conformance.scenarios.laboratory import Laboratory
 from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import payloads_of
 from nats_conformance.scenarios.waiting import arrived
-
-
-async def _consume(account: Account, stream: str, **config: Json) -> None:
-    body = {"stream_name": stream, "config": config}
-    await account.request(f"CONSUMER.DURABLE.CREATE.{stream}.{config['durable_name']}", body)
 
 
 @scenario
@@ -39,14 +33,14 @@ async def work_queue_is_republished_once(laboratory: Laboratory) -> Facts:
     await account.create("Q", subjects=["in.*"], retention="workqueue", republish=REPUBLISH)
     received = await account.subscribe("out.>")
     work = await account.subscribe("work")
-    await _consume(account, "Q", durable_name="D", ack_policy="explicit", deliver_subject="work")
+    await account.consumer("Q", ack_policy="explicit", deliver_subject="work")
     await account.publish_all("in.a", ["1"])
     (job,) = await arrived(work, 1)
     account.send(job.reply.decode(), "+ACK")
-    emptied = await account.emptied("Q")
+    await account.emptied("Q")
     await account.publish_all("in.a", ["2"])
     await account.client.flush()
-    return {"emptied": emptied, "republished": payloads_of(received)}
+    return {"emptied": True, "republished": payloads_of(received)}
 
 
 @scenario
@@ -54,7 +48,7 @@ async def interest_without_interest(laboratory: Laboratory) -> Facts:
     """Publish a message that no consumer selects: it gets a sequence, but is neither stored nor republished."""
     account, received = await laboratory.republishing(retention="interest")
     before = await account.publish("in.a", "1")
-    await _consume(account, "S", durable_name="D", ack_policy="explicit", filter_subject="in.a")
+    await account.consumer("S", ack_policy="explicit", filter_subject="in.a")
     await account.publish("in.b", "2")
     after = await account.publish("in.a", "3")
     await account.client.flush()
@@ -87,7 +81,7 @@ async def observer_of_a_work_queue(laboratory: Laboratory) -> Facts:
     """Create the same consumer on a work queue: it is accepted next to a worker, and leaves it the messages."""
     account = await laboratory.account()
     await account.create("Q", subjects=["in.*"], retention="workqueue")
-    await _consume(account, "Q", durable_name="D", ack_policy="explicit")
+    await account.consumer("Q", ack_policy="explicit")
     seen = await account.subscribe("seen")
     plain = {"deliver_subject": "seen", "ack_policy": "none"}
     second_worker = await account.refusal("CONSUMER.CREATE.Q", {"stream_name": "Q", "config": plain})
