@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 import click
@@ -30,51 +31,39 @@ _REPUBLISHED = len(_ORDERS) - 2
 _DESTINATION = "{{partition(3,1,2)}}.{{wildcard(1)}}.{{wildcard(2)}}"
 
 
-@dataclass(frozen=True, slots=True)
-class DemoOutcome:
-    """The messages that each side republished, their subjects without the first token."""
+async def _demonstrate(url: str, folder: Path) -> tuple[list[Message], list[Message]]:
+    """Create a stream with native republish, run a sidecar next to it, publish, and return what each republished.
 
-    native: list[Message]
-    bridged: list[Message]
-
-    @property
-    def agree(self) -> bool:
-        """Whether both sides are equal, byte for byte and in order."""
-        return bool(self.native) and self.native == self.bridged
-
-
-async def _demonstrate(url: str, folder: Path) -> DemoOutcome:
-    """Create a stream with native republish, run a sidecar next to it, publish, and collect both results.
-
-    Args:
-        url: a server with JetStream, 2.10 or newer.
-        folder: the folder for the sidecar's configuration.
+    The subjects come back without their first token. The server at `url` has JetStream and is 2.10 or newer.
     """
-    client = await RawClient.connect(url)
-    try:
-        stream = {
+    stream, settings = (
+        {
             "name": "ORDERS",
             "subjects": ["orders.>", "invoices.>"],
             "storage": "memory",
             "republish": {"src": "orders.*.*", "dest": f"native.{_DESTINATION}"},
-        }
-        await client.api("STREAM.CREATE.ORDERS", stream)
-        rule = {
-            "name": "demo",
-            "kind": "republish",
-            "stream": "ORDERS",
-            "republish": {"src": "orders.*.*", "dest": f"bridge.{_DESTINATION}"},
-        }
-        settings = {
+        },
+        {
             "name": "nats-bridge-demo",
             "connections": {"default": {"servers": [url]}},
             "http": {"listen": "127.0.0.1:0"},
             "fail_fast": True,
             "dialect": "native",
-            "rules": [rule],
-        }
-        configuration = folder / "demo.yaml"
-        configuration.write_text(json.dumps(settings), "utf-8")
+            "rules": [
+                {
+                    "name": "demo",
+                    "kind": "republish",
+                    "stream": "ORDERS",
+                    "republish": {"src": "orders.*.*", "dest": f"bridge.{_DESTINATION}"},
+                }
+            ],
+        },
+    )
+    configuration = folder / "demo.yaml"
+    configuration.write_text(json.dumps(settings), "utf-8")
+    client = await RawClient.connect(url)
+    try:
+        await client.api("STREAM.CREATE.ORDERS", stream)
         native, bridged = await client.subscribe(b"native.>"), await client.subscribe(b"bridge.>")
         sidecar = await RunningSidecar.start(configuration)
         try:
@@ -86,7 +75,7 @@ async def _demonstrate(url: str, folder: Path) -> DemoOutcome:
         finally:
             await sidecar.kill()
         await client.flush()
-        return DemoOutcome(_without_first_token(native), _without_first_token(bridged))
+        return _without_first_token(native), _without_first_token(bridged)
     finally:
         await client.close()
 
@@ -96,7 +85,7 @@ def _without_first_token(side: Collected) -> list[Message]:
 
 
 def command(version: str = "2.15.3") -> int:
-    """Run the demo and print it. Return the exit code: 0 if both sides agree.
+    """Run the demo and print it. Return the exit code: 0 if both sides are equal, byte for byte and in order.
 
     Raises:
         ServersError: no server of that version could be had.
@@ -109,29 +98,26 @@ def command(version: str = "2.15.3") -> int:
         click.echo(f"   by the server itself to native.{_DESTINATION}")
         click.echo(f"   by nats-bridge       to bridge.{_DESTINATION}")
         click.echo(f"3. {len(_ORDERS)} messages published, one of them for another rule's subject, one a duplicate.")
-        outcome = asyncio.run(_demonstrate(server.url, Path(folder)))
+        native, bridged = asyncio.run(_demonstrate(server.url, Path(folder)))
     click.echo("4. What came out:\n")
-    for number in range(max(len(outcome.native), len(outcome.bridged))):
-        _show("native", outcome.native, number)
-        _show("bridge", outcome.bridged, number)
-        same = outcome.native[number : number + 1] == outcome.bridged[number : number + 1]
+    for pair in zip_longest(native, bridged):
+        for side, shown in zip(("native", "bridge"), pair, strict=True):
+            _show(side, shown)
+        same = pair[0] == pair[1]
         click.echo(click.style("   same bytes\n" if same else "   DIFFERENT\n", fg="green" if same else "red"))
-    count = len(outcome.native)
-    if outcome.agree:
-        click.echo(f"{count} of {count} republished messages agree: subject, header bytes, payload, order.")
+    if native and native == bridged:
+        click.echo(f"{len(native)} of {len(native)} republished messages agree: subject, header bytes, payload, order.")
         return 0
-    click.echo(f"They do not agree: {count} native, {len(outcome.bridged)} bridged.")
+    click.echo(f"They do not agree: {len(native)} native, {len(bridged)} bridged.")
     return 1
 
 
-def _show(side: str, messages: list[Message], number: int) -> None:
-    if number >= len(messages):
+def _show(side: str, shown: Message | None) -> None:
+    if shown is None:
         click.echo(f"   {side}  (nothing)")
         return
-    shown = messages[number]
-    lines = shown.header_block.decode("utf-8", "replace").rstrip("\r\n").split("\r\n")[1:]
     click.echo(click.style(f"   {side}  {side}.{shown.subject.decode()}", bold=True) + f"  {shown.payload.decode()}")
-    for line in lines:
+    for line in shown.header_block.decode("utf-8", "replace").rstrip("\r\n").split("\r\n")[1:]:
         click.echo(f"           {line}")
 
 

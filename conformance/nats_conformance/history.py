@@ -74,49 +74,29 @@ class HistoryWriter:
         file.parent.mkdir(parents=True, exist_ok=True)
         self._text: TextIO = file.open("w", encoding="utf-8")
         self._records = 0
-        self._write(
-            {
-                "record": "start",
-                "history": FORMAT,
-                **start,
-                "subjects": [each.as_json() for each in subjects.values()],
-            }
-        )
+        named = [each.as_json() for each in subjects.values()]
+        self._write("start", history=FORMAT, **start, subjects=named)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self._write({"record": "end", "records": self._records})
+            self._write("end", records=self._records)
         self._text.close()
 
     def add(self, record: Played | Unplayed) -> None:
         """Write one record."""
         self._records += 1
+        about = {"case": record.case, "subject": record.subject}
         if isinstance(record, Played):
-            self._write(
-                {
-                    "record": "observation",
-                    "case": record.case,
-                    "subject": record.subject,
-                    "seconds": round(record.seconds, 4),
-                    "observation": record.observation.as_json(),
-                }
-            )
+            seconds, seen = round(record.seconds, 4), record.observation.as_json()
+            self._write("observation", **about, seconds=seconds, observation=seen)
         else:
-            self._write(
-                {
-                    "record": "not played",
-                    "case": record.case,
-                    "subject": record.subject,
-                    "outcome": record.outcome.value,
-                    "reason": record.reason,
-                }
-            )
+            self._write("not played", **about, outcome=record.outcome.value, reason=record.reason)
 
-    def _write(self, value: Mapping[str, Any]) -> None:
-        self._text.write(json.dumps(value, separators=(",", ":")) + "\n")
+    def _write(self, kind: str, **members: Any) -> None:
+        self._text.write(json.dumps({"record": kind, **members}, separators=(",", ":")) + "\n")
         self._text.flush()
 
 

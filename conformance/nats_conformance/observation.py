@@ -56,8 +56,8 @@ class Observation:
                 ]
                 for stream, messages in self.stored.items()
             },
-            "acks": [None if each is None else dict(each) for each in self.acks],
-            "facts": dict(self.facts),
+            "acks": list(self.acks),
+            "facts": self.facts,
         }
         return {name: value for name, value in found.items() if value}
 
@@ -81,29 +81,18 @@ class Observation:
 
 
 def _decision(decision: Decision) -> dict[str, Any]:
-    refusal = decision.refusal
-    if refusal is None:
-        return {"config": None if decision.config is None else dict(decision.config)}
-    return {"refused": asdict(refusal)}
+    return {"config": decision.config} if decision.refusal is None else {"refused": asdict(decision.refusal)}
 
 
 def _decided(value: Mapping[str, Any]) -> Decision:
-    if "refused" in value:
-        return Decision(refusal=ExpectedRefusal(**value["refused"]))
-    return Decision(config=value["config"])
+    refusal = ExpectedRefusal(**value["refused"]) if "refused" in value else None
+    return Decision(None if refusal else value["config"], refusal)
 
 
 def _message(message: Message) -> dict[str, str]:
-    return {
-        "subject": b64encode(message.subject).decode(),
-        "headers": b64encode(message.header_block).decode(),
-        "payload": b64encode(message.payload).decode(),
-    }
+    parts = {"subject": message.subject, "headers": message.header_block, "payload": message.payload}
+    return {name: b64encode(raw).decode() for name, raw in parts.items()}
 
 
 def _sent(value: Mapping[str, Any]) -> Message:
-    return Message(
-        b64decode(value["subject"], validate=True),
-        b64decode(value["headers"], validate=True),
-        b64decode(value["payload"], validate=True),
-    )
+    return Message(*(b64decode(value[name], validate=True) for name in ("subject", "headers", "payload")))
