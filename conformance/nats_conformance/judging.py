@@ -133,15 +133,10 @@ def _ack_mismatches(
         yield Mismatch("acks", f"{len(expected)} answers", f"{len(seen)} answers")
         return
     for at, (wanted, ack) in enumerate(zip(expected, seen, strict=True)):
-        if wanted is None or ack is None:
-            if wanted is not ack:
-                yield Mismatch(f"acks[{at}]", _ack_text(wanted), _ack_text(ack))
-        elif any(ack.get(name) != value for name, value in wanted.items()):
-            yield Mismatch(f"acks[{at}]", repr(dict(wanted)), repr(dict(ack)))
-
-
-def _ack_text(ack: Mapping[str, Any] | None) -> str:
-    return "no answer" if ack is None else repr(dict(ack))
+        has_all = ack is not None and all(ack.get(name) == value for name, value in (wanted or {}).items())
+        if (wanted is None) != (ack is None) or (wanted is not None and not has_all):
+            texts = ("no answer" if each is None else repr(dict(each)) for each in (wanted, ack))
+            yield Mismatch(f"acks[{at}]", *texts)
 
 
 def _message_mismatches(where: str, expected: Sequence[MessagePattern], seen: Sequence[Message]) -> Iterator[Mismatch]:

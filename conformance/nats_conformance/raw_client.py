@@ -54,6 +54,7 @@ class Collected:
 
     def __init__(self) -> None:
         self.deliveries: list[Delivered] = []
+        self.changed = asyncio.Event()
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -73,7 +74,6 @@ class RawClient:
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
         self._answers: dict[bytes, asyncio.Future[Delivered]] = {}
         self._pongs: deque[asyncio.Future[None]] = deque()
-        self._arrivals: list[tuple[Collected, int, asyncio.Future[None]]] = []
         self._ended: SubjectError | None = None
         self._errors: list[str] = []
         self._task = asyncio.create_task(self._read())
@@ -110,7 +110,7 @@ class RawClient:
     async def _connect(cls, url: str, credentials: Credentials) -> Self:
         parts = urlsplit(url if "://" in url else f"nats://{url}")
         if parts.scheme not in ("nats", "tls"):
-            raise SubjectError(f"{shown_address(url)}: expected an address such as nats://127.0.0.1:4222")
+            raise ValueError(parts.scheme)
         reader, writer = await asyncio.open_connection(parts.hostname or "127.0.0.1", parts.port or 4222, limit=1 << 26)
         line = await reader.readline()
         if not line.startswith(b"INFO "):
@@ -201,21 +201,16 @@ class RawClient:
         Raises:
             SubjectError: the connection ended.
         """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                while self._ended is None:
+                    if len(collected.deliveries) >= number:
+                        return True
+                    collected.changed.clear()
+                    await collected.changed.wait()
         if self._ended is not None:
             raise self._ended
-        if len(collected.deliveries) >= number:
-            return True
-        arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = (collected, number, arrival)
-        self._arrivals.append(waiting)
-        try:
-            async with asyncio.timeout(limit):
-                await arrival
-        except TimeoutError:
-            return False
-        finally:
-            self._arrivals.remove(waiting)
-        return True
+        return False
 
     async def api(self, subject: str, body: object = None) -> dict[str, Any]:
         """Send a JetStream API request (`subject` without `$JS.API.`). Return its JSON answer, which may be an error.
@@ -288,9 +283,7 @@ class RawClient:
         elif number in self._subscriptions:
             collected = self._subscriptions[number]
             collected.deliveries.append(delivered)
-            for waited_for, wanted, arrival in self._arrivals:
-                if waited_for is collected and len(collected.deliveries) >= wanted:
-                    _resolve(arrival, None)
+            collected.changed.set()
 
     def _addressed(self, address: bytes) -> tuple[bytes, bytes, bytes]:
         """Subject, number of the subscription and reply."""
@@ -304,8 +297,9 @@ class RawClient:
         if self._ended is not None:
             return
         self._ended = error
+        for collected in self._subscriptions.values():
+            collected.changed.set()
         waiting: list[asyncio.Future[Any]] = [*self._answers.values(), *self._pongs]
-        waiting += [arrival for _, _, arrival in self._arrivals]
         for future in waiting:
             if not future.done():
                 future.set_exception(error)

@@ -283,7 +283,6 @@ class Stage:
         return tuple(found)
 
     def _names_of(self, case: Case) -> list[str]:
-        """Return the streams of a case that exist, by the names that the case uses."""
         configs = [*case.streams, *(step.config for step in case.steps if isinstance(step, Create))]
         return [config["name"] for config in configs if isinstance(config.get("name"), str) and config["name"]]
 

@@ -56,7 +56,7 @@ class KeptStream:
         model = self.model
         window = int(model.config.get("duplicate_window") or 0)
         while self._ids and self._ids[0][0] <= now_ns - window:
-            model.forget_id(self._ids.popleft()[1])
+            model.ids.pop(self._ids.popleft()[1], None)
         if known := model.check(message):
             return known
         stored = model.store(message, now_ns)
@@ -94,14 +94,14 @@ class KeptStream:
     def reopen(self, now_ns: int) -> None:
         """Read the ids again, as a server does when it starts."""
         for _, message_id in self._ids:
-            self.model.forget_id(message_id)
+            self.model.ids.pop(message_id, None)
         self._ids.clear()
         window = int(self.model.config.get("duplicate_window") or 0)
         for stored in self.model.messages.values():
             message_id = header(stored.message.header_block, _MESSAGE_ID)
             if message_id and stored.time_ns > now_ns - window:
                 self._ids.append((stored.time_ns, message_id))
-                self.model.remember_id(message_id, stored.sequence)
+                self.model.ids[message_id] = stored.sequence
 
     # -- what the API says -------------------------------------------------------------------------------------------
 

@@ -35,17 +35,12 @@ def expanded_steps(transform: TransformCase) -> tuple[Step, ...]:
     )
     config: dict[str, Any] = {"name": _TARGET, "storage": "memory"}
     match transform.place:
-        case TransformPlace.REPUBLISH:
-            config |= {"subjects": _covering(transform.subjects), "republish": pair}
-            return (Create(config), *publishes)
-        case TransformPlace.INGRESS:
-            config |= {"subjects": _covering(transform.subjects), "subject_transform": pair}
-            return (Create(config), *publishes)
         case TransformPlace.SOURCE:
-            config |= {"sources": [{"name": _SOURCE, "subject_transforms": [pair]}]}
+            return (*publishes, Create({**config, "sources": [{"name": _SOURCE, "subject_transforms": [pair]}]}))
         case TransformPlace.MIRROR:
-            config |= {"mirror": {"name": _SOURCE, "subject_transforms": [pair]}}
-    return (*publishes, Create(config))
+            return (*publishes, Create({**config, "mirror": {"name": _SOURCE, "subject_transforms": [pair]}}))
+    member = "republish" if transform.place is TransformPlace.REPUBLISH else "subject_transform"
+    return (Create({**config, "subjects": _covering(transform.subjects), member: pair}), *publishes)
 
 
 def expanded_expectation(transform: TransformCase, results: Mapping[bytes, bytes | None]) -> Expectation:

@@ -143,14 +143,9 @@ def run_cases(ctx: click.Context, /, **given: Any) -> int:
       nats-conform run --library 'node adapter.js'
     """
     versions = given["versions"] or (() if given["server"] else LIVE_VERSIONS)
-    if given["versions"] and _is_given(ctx, "server"):
+    if given["versions"] and ctx.get_parameter_source("server") == click.core.ParameterSource.COMMANDLINE:
         raise click.UsageError("--versions starts servers, --server tests a running one; use only one of them", ctx)
     return _run(ctx, given, versions)
-
-
-def _is_given(ctx: click.Context, name: str) -> bool:
-    """Return whether an option stands on the command line, and is not taken from the environment."""
-    return ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
 
 
 def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -> int:

@@ -26,12 +26,9 @@ def _ingress_refused(*words: str) -> Normaliser:
             acks: list[Mapping[str, Any] | None] = []
             for wanted, ack in zip(expected, seen, strict=True):
                 before = sum(map(is_refused, seen[: len(acks)]))
-                if is_refused(ack):
-                    acks.append({})
-                elif wanted is not None and "seq" in wanted:
-                    acks.append({**wanted, "seq": wanted["seq"] - before})
-                else:
-                    acks.append(wanted)
+                if wanted is not None and "seq" in wanted:
+                    wanted = {**wanted, "seq": wanted["seq"] - before}
+                acks.append({} if is_refused(ack) else wanted)
             pair = pair.expecting(acks=tuple(acks))
         return pair.without_unpublishable(pair.streams("subject_transform"))
 

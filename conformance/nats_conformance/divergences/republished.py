@@ -19,7 +19,6 @@ _SENDER: Final = re.compile(rb"(?<=\r\nNats-Stream: )[^\r]*")
 
 
 def _not_received(is_lost: Callable[[bytes], bool]) -> Normaliser:
-    """Ignore republished messages with such subjects."""
     return lambda pair: pair.with_expected(
         lambda each, stream: None if stream is None and is_lost(each.subject) else each
     )

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Final
 
-from nats_conformance.catalogue.case import Case, Json
+from nats_conformance.catalogue.case import Case
 from nats_conformance.errors import SubjectError
 from nats_conformance.identity import Identity, Kind
 from nats_conformance.implementations.bridge_plan import BridgePlan, plan
@@ -129,7 +129,11 @@ class BridgeSubject(BatchSubject):
         """Write a configuration file, with connections by name and the number of their user."""
         file = self._directory / f"sidecar-{next(self._files)}.yaml"
         made = {
-            "connections": self._connections(connections),
+            "connections": {
+                name: {"servers": [self._server.url]}
+                | ({} if user is None else {"user": f"u{user}", "password_file": f"u{user}"})
+                for name, user in connections.items()
+            },
             "http": {"listen": "127.0.0.1:0"},
             "fail_fast": True,  # a case of a refused rule observes the exit
             "log": {"format": "json"},
@@ -137,14 +141,6 @@ class BridgeSubject(BatchSubject):
         }
         file.write_text(json.dumps(made, indent=0), "utf-8")  # JSON is also YAML
         return file
-
-    def _connections(self, users: Mapping[str, int | None]) -> dict[str, dict[str, Json]]:
-        """Return the connections of a configuration by name. `users` are the numbers of their users."""
-        return {
-            name: {"servers": [self._server.url]}
-            | ({} if user is None else {"user": f"u{user}", "password_file": f"u{user}"})
-            for name, user in users.items()
-        }
 
     # -- a batch -----------------------------------------------------------------------------------------------------
 
@@ -198,16 +194,13 @@ class BridgeSubject(BatchSubject):
         except SidecarEndedError as error:
             if len(stages) > 1:
                 raise
-            stages[0].add_fact("sidecar", str(error))
+            stages[0].facts["sidecar"] = str(error)
         answers: list[Observation | SubjectError] = []
         for stage in stages:
-            seen: Observation | None = None
-            if stage.error is None:
-                try:
-                    seen = await stage.see()
-                except SubjectError as error:
-                    stage.error = error
-            answers.append(stage.error or seen or SubjectError("nothing was seen"))
+            try:
+                answers.append(stage.error or await stage.see())
+            except SubjectError as error:
+                answers.append(error)
         return answers
 
     async def _ask_servers(self, stages: Sequence[BridgeStage]) -> None:
@@ -243,15 +236,9 @@ class BridgeSubject(BatchSubject):
         file = self._configuration(needed)
         sidecar = None if file is None else await RunningSidecar.start(file)
         try:
-            results = await asyncio.gather(
-                *(
-                    _tried(stage, stage.resume(sidecar if stage in needed else None))
-                    for stage in stages
-                    if stage.error is None
-                ),
-                return_exceptions=True,
-            )
-            for error in results:
+            playable = [stage for stage in stages if stage.error is None]
+            plays = [_tried(stage, stage.resume(sidecar if stage in needed else None)) for stage in playable]
+            for error in await asyncio.gather(*plays, return_exceptions=True):
                 if isinstance(error, BaseException):
                     raise error
             if sidecar is not None:

@@ -222,16 +222,10 @@ class RunningSidecar:
 
 
 def _command() -> tuple[str, ...]:
-    """Return the program.
-
-    Raises:
-        SubjectError: its package is not installed next to the suite.
-    """
     if find_spec("nats_bridge") is None:
         raise SubjectError(f"the bridge is not installed: pip install nats-bridge=={version('nats-conformance')}")
     return (sys.executable, "-m", "nats_bridge")
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of this process without variables that would change the configuration."""
     return {name: value for name, value in os.environ.items() if not name.startswith("BRIDGE_")}

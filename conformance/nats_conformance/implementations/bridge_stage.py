@@ -49,7 +49,7 @@ class BridgeStage:
         self._refused: dict[int, int | None] = {}
         self._decisions: list[Decision] = []
         self._acks: list[Mapping[str, Json] | None] = []
-        self._facts: dict[str, Json] = {}
+        self.facts: dict[str, Json] = {}
         self._listening: list[tuple[Stage, Collected]] = []
         self._letters: list[tuple[Stage, Collected]] = []
 
@@ -99,7 +99,7 @@ class BridgeStage:
         """
         rule = self.rules[name]
         self._out.add(name)
-        self._facts[f"refused {rule.kind} of {rule.stream}"] = reason.text
+        self.facts[f"refused {rule.kind} of {rule.stream}"] = reason.text
         at = self._last_decision_on(rule.stream) if by_servers else rule.decision
         if at is None:
             # The set-up is refused, so the steps have no visible result.
@@ -155,12 +155,8 @@ class BridgeStage:
         received = tuple(message for _, collected in self._listening for message in collected.messages)
         letters = [letter.header_block for _, collected in self._letters for letter in collected.messages]
         if letters:
-            self._facts["rejected"] = [letter.decode("utf-8", "replace") for letter in letters]
-        return Observation(tuple(self._decisions), received, stored, tuple(self._acks), self._facts)
-
-    def add_fact(self, fact: str, text: str) -> None:
-        """Add a fact to the observation."""
-        self._facts[fact] = text
+            self.facts["rejected"] = [letter.decode("utf-8", "replace") for letter in letters]
+        return Observation(tuple(self._decisions), received, stored, tuple(self._acks), self.facts)
 
     async def end(self) -> None:
         """Delete everything that was created."""
@@ -300,7 +296,6 @@ class BridgeStage:
         return min(delivered, newest) if consumer["delivered"]["consumer_seq"] else 0, to_come
 
     async def _newest(self, account: int, stream: str, pattern: str) -> int:
-        """Return the sequence of a stream's newest message with some subjects; 0 for none."""
         client = self._stages[account].client
         answer = await client.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": pattern})
         return int(answer["message"]["seq"]) if "message" in answer else 0

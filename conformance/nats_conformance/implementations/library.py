@@ -101,7 +101,8 @@ class LibrarySubject(SingleSubject):
             raise await self._process.failed(
                 f"said hello without name, dialects and capabilities: {json.dumps(hello, ensure_ascii=False)}"
             )
-        if not any(_covers(each, self._dialect) for each in dialects):
+        lines = {self._dialect.name, ".".join(map(str, self._dialect.version[:2]))}
+        if lines.isdisjoint(dialects):
             raise await self._process.failed(f"does not know {self._dialect.name}; it knows {', '.join(dialects)}")
         self.capabilities = frozenset(offered) & frozenset(CAPABILITIES)
         if not self.capabilities:
@@ -145,7 +146,6 @@ class LibrarySubject(SingleSubject):
         return self._process
 
     def _is_asked_directly(self, transform: TransformCase) -> bool:
-        """Return whether the library implements the transform, but not the place where it is applied."""
         whole = {"stream_config", _RUNNING[transform.place]}
         return bool(_TRANSFORMS & self.capabilities) and not whole <= self.capabilities
 
@@ -285,11 +285,8 @@ def _agree(bare: Results, placed: Results, *, is_random: bool) -> bool:
     """
     if not isinstance(bare, tuple) or not isinstance(placed, tuple):
         return isinstance(bare, tuple) == isinstance(placed, tuple)
-    return bare == placed or (is_random and _without_digits(bare) == _without_digits(placed))
-
-
-def _without_digits(results: tuple[bytes | None, ...]) -> tuple[bytes | None, ...]:
-    return tuple(None if each is None else re.sub(rb"\d+", b"0", each) for each in results)
+    first, second = ([each and re.sub(rb"\d+", b"0", each) for each in results] for results in (bare, placed))
+    return bare == placed or (is_random and first == second)
 
 
 def _numbered(messages: Sequence[Message]) -> tuple[Stored, ...]:
@@ -308,8 +305,3 @@ def _message_or_none(answer: Mapping[str, Json]) -> Message | None:
 
 def _are_texts(value: Any) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
-def _covers(text: str, wanted: Dialect) -> bool:
-    """Return whether a line such as `2.10`, or a full version, includes the wanted one."""
-    return text == wanted.name or text == ".".join(map(str, wanted.version[:2]))

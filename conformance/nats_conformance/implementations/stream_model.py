@@ -68,6 +68,7 @@ class StreamModel:
         messages: by sequence, in order.
         last_sequence: the sequence of the last stored message, even if it was removed.
         positions: the next sequence of each copied source, by the identity of the entry.
+        ids: the sequence of the message with each id.
     """
 
     config: Mapping[str, Any]
@@ -75,7 +76,7 @@ class StreamModel:
     messages: dict[int, Stored] = field(default_factory=dict)
     last_sequence: int = 0
     positions: dict[str, int] = field(default_factory=dict)
-    _ids: dict[bytes, int] = field(default_factory=dict)
+    ids: dict[bytes, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.last_sequence = max((self.config.get("first_seq") or 0) - 1, 0)
@@ -104,7 +105,7 @@ class StreamModel:
         expected = header(block, b"Nats-Expected-Stream")
         if expected and expected != self.config["name"].encode():
             raise Refused(10060, "expected stream does not match")
-        known = self._ids.get(header(block, b"Nats-Msg-Id"), 0) if self.config.get("duplicate_window") else 0
+        known = self.ids.get(header(block, b"Nats-Msg-Id"), 0) if self.config.get("duplicate_window") else 0
         if known and not takes_duplicates:
             return known
         self._check_expectations(message)
@@ -128,7 +129,7 @@ class StreamModel:
         for expected, found in ((of_subject, self.newest(message.subject)), (of_stream, self.last_sequence)):
             if expected.isdigit() and int(expected) != found:
                 raise Refused(10071, f"wrong last sequence: {found}")
-        last_id = next(reversed(self._ids), b"")
+        last_id = next(reversed(self.ids), b"")
         expected = header(message.header_block, b"Nats-Expected-Last-Msg-Id")
         if expected and expected != last_id:
             raise Refused(10070, f"wrong last msg ID: {last_id.decode('utf-8', 'replace')}")
@@ -153,7 +154,7 @@ class StreamModel:
         self.messages[self.last_sequence] = stored
         message_id = header(message.header_block, b"Nats-Msg-Id")
         if message_id:
-            self._ids[message_id] = self.last_sequence
+            self.ids[message_id] = self.last_sequence
         rollup = header(message.header_block, b"Nats-Rollup").lower()
         if rollup and self.config.get("allow_rollup_hdrs"):
             self._roll_up(message.subject if rollup == b"sub" else None)
@@ -199,14 +200,6 @@ class StreamModel:
             chosen = chosen[: -request["keep"]]
         for sequence in chosen:
             del self.messages[sequence]
-
-    def remember_id(self, message_id: bytes, sequence: int) -> None:
-        """Assign another message id to a stored message."""
-        self._ids[message_id] = sequence
-
-    def forget_id(self, message_id: bytes) -> None:
-        """Take the next message with this id for a new one."""
-        self._ids.pop(message_id, None)
 
     def _bytes(self) -> int:
         return sum(self._size(each.message) for each in self.messages.values())

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nats_conformance.native_servers.binary import NAME
@@ -44,10 +44,8 @@ class ServerCache:
         """Return the versions kept, oldest first."""
         found: list[tuple[Version, str]] = []
         for binary in self._folder.glob(f"*/{NAME}"):
-            try:
+            with suppress(InvalidVersionError):
                 found.append((parse(binary.parent.name), binary.parent.name))
-            except InvalidVersionError:
-                continue
         return [name for _, name in sorted(found)]
 
     def keep(self, binary: Path, version: str) -> Path:

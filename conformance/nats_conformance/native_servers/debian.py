@@ -101,7 +101,6 @@ def _private_state(folder: Path, address: str) -> list[str]:
 
 
 def _offered(options: list[str], folder: Path, report: Report) -> list[str]:
-    """Return the versions of the package that apt can download with `options`."""
     listed = run(["apt-cache", *options, "madison", NAME], limit=STEP_LIMIT, report=report, directory=folder)
     columns = [line.split("|") for line in listed.splitlines()]
     return [column[1].strip() for column in columns if len(column) == 3 and column[2].strip().endswith("Packages")]

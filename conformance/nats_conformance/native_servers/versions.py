@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 
 from nats_conformance.native_servers.errors import InvalidVersionError
 
@@ -16,7 +17,6 @@ _TEXT = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6})(-[0-9A-Za-z][0-9A-Za-z
 
 
 def _read(text: str) -> tuple[tuple[int, ...], str]:
-    """Return the numbers of a version, and the suffix of a pre-release."""
     matched = _TEXT.fullmatch(text.strip())
     if matched is None:
         raise InvalidVersionError(f"version {text!r}: expected a form such as 2.10.27, or 2.10 for its newest patch")
@@ -53,10 +53,6 @@ def newest_patch(minor: str, versions: Iterable[str]) -> str | None:
     line, _ = _read(minor)
     found: list[Version] = []
     for text in versions:
-        try:
-            version = parse(text)
-        except InvalidVersionError:
-            continue
-        if version[:2] == line:
-            found.append(version)
-    return ".".join(map(str, max(found))) if found else None
+        with suppress(InvalidVersionError):
+            found.append(parse(text))
+    return ".".join(map(str, max(of_line))) if (of_line := [each for each in found if each[:2] == line]) else None

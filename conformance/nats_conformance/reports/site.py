@@ -37,7 +37,6 @@ class _Run:
 
     @property
     def labels(self) -> list[str]:
-        """The subjects of test."""
         return [each["label"] for each in self.report["subjects"]]
 
     @property

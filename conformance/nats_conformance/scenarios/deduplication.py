@@ -56,7 +56,6 @@ async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Fact
 
 
 async def _repeated_id(laboratory: Laboratory, **target: Any) -> Facts:
-    """Observe a source whose duplicate window has passed, with the same id twice and a later message."""
     account = await laboratory.account()
     await _source_with_a_repeated_id(account)
     return await copied(account, target)

@@ -165,14 +165,12 @@ async def handoff_of_odd_targets(laboratory: Laboratory) -> Facts:
 
 
 async def _with_three_messages(laboratory: Laboratory) -> tuple[NativeServer, Account]:
-    """Return a server 2.9.10 with a source, and a target that a bridge writes into."""
     server, account = await laboratory.with_source("1", "2", "3", version=_OLDEST)
     await account.create("T", subjects=["t.*"])
     return server, account
 
 
 async def _taken_over(laboratory: Laboratory, server: NativeServer) -> list[str]:
-    """Return the messages in the target after the newer server has copied the source itself."""
     account = await laboratory.replace(server)
     await account.update("T", sources=[{"name": "O", "subject_transforms": [_TRANSFORM]}])
     return payloads_of(await account.copied("T", "end"))
