@@ -4,6 +4,7 @@ change."""
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +19,7 @@ from nats_conformance.catalogue.case import (
     Level,
     Message,
     Publish,
+    copied_entries,
 )
 from nats_conformance.errors import ConformanceError
 from nats_conformance.implementations.native import NativeSubject
@@ -29,6 +31,9 @@ from nats_transforms.errors import StreamConfigError
 from nats_transforms.stream_config import examine
 from nats_transforms.subject import is_subset
 
+_ABSENT = object()
+_UNKNOWN = re.compile(r'unknown field "(\w+)"')
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -36,6 +41,8 @@ class Answer:
 
     Attributes:
         refusal: why it does not take the configuration.
+        without: members that it refuses because it does not know them. All that follows is about the rest.
+        then: why it does not take the rest.
         ignored: members of the request that are missing in the answer, such as `sources[0].subject_transforms`.
         changed: members that came back as something else: member, as given, as it came back.
         warnings: the engine's sentences about this version and configuration.
@@ -44,7 +51,9 @@ class Answer:
     """
 
     version: str
-    refusal: ExpectedRefusal | None
+    refusal: ExpectedRefusal | None = None
+    without: tuple[str, ...] = ()
+    then: ExpectedRefusal | None = None
     ignored: tuple[str, ...] = ()
     changed: tuple[tuple[str, str, str], ...] = ()
     warnings: tuple[str, ...] = ()
@@ -53,22 +62,27 @@ class Answer:
 
     def as_json(self) -> dict[str, Any]:
         """Return the answer as plain values."""
-        return {
-            "version": self.version,
-            "refused": None if self.refusal is None else asdict(self.refusal),
-            "ignored": list(self.ignored),
-            "changed": [{"member": name, "given": given, "returned": back} for name, given, back in self.changed],
-            "warnings": list(self.warnings),
-            "becomes": list(self.becomes),
-            "brings": [{"since": since, "feature": title, "what": what} for since, title, what in self.brings],
-        }
+        made = {**asdict(self), "refused": self.refusal and asdict(self.refusal)}
+        del made["refusal"]
+        made["changed"] = [{"member": name, "given": given, "returned": back} for name, given, back in self.changed]
+        made["brings"] = [{"since": since, "feature": title, "what": what} for since, title, what in self.brings]
+        return made
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the version takes the configuration, or the rest of it."""
+        return self.then is None and (self.refusal is None or bool(self.without))
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The answer as lines, which are equal for versions that behave alike."""
-        if self.refusal is not None:
-            return (f"refused: {self.refusal.err_code} {self.refusal.description}",)
+        lines = [f"refused: {self.refusal.err_code} {self.refusal.description}"] if self.refusal else []
+        lines += [f"without {', '.join(self.without)}:"] if self.without else []
+        lines += [f"refused: {self.then.err_code} {self.then.description}"] if self.then else []
+        if not self.is_accepted:
+            return tuple(lines)
         return (
+            *lines,
             "accepted",
             *(f"ignored: {name}" for name in self.ignored if not any(name in text for text in self.warnings)),
             *(f"changed: {name}: {given} became {back}" for name, given, back in self.changed),
@@ -114,11 +128,17 @@ def subjects_to_try(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def on_one_server(config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the configuration that a single server can take, and a remark for each member that is different."""
+    """Return the configuration that a single server can take, and a remark for each difference to a cluster."""
+    made, remarks = dict(config), []
     replicas = config.get("num_replicas")
-    if not isinstance(replicas, int) or replicas <= 1:
-        return dict(config), ()
-    return {**config, "num_replicas": 1}, (f"played on one server, with num_replicas 1 instead of {replicas}",)
+    if isinstance(replicas, int) and replicas > 1:
+        made["num_replicas"] = 1
+        remarks.append(f"played on one server, with num_replicas 1 instead of {replicas}")
+    if made.pop("placement", None):
+        remarks.append("played on one server, without placement")
+    if copied := [str(entry.get("name")) for entry in copied_entries(config) if isinstance(entry, Mapping)]:
+        remarks.append(f"played without {', '.join(copied)}, so copies are not compared")
+    return made, tuple(remarks)
 
 
 async def answers(
@@ -142,36 +162,45 @@ async def _answer(
     config: Mapping[str, Any], publish: Sequence[str], version: str, binary: Path, folder: Path
 ) -> Answer:
     messages = tuple(Publish(Message(subject.encode(), payload=b"%d" % at)) for at, subject in enumerate(publish))
-    case = Case(
-        id="native/question/1",
-        title="a stream configuration",
-        level=Level.OBSERVED,
-        clause="",
-        # Everything is stored and republished when its publisher is answered. To wait for copies would be in vain: the
-        # streams of sources and mirrors do not exist here.
-        expectation=Expectation(received=()),
-        steps=(Create(config), *messages),
-        listen=(b">",),
-    )
+    given, without, refusals = dict(config), [], []
     subject = NativeSubject(version, binary, folder, at_once=1)
     try:
         await subject.open()
-        observation = await subject.play(case)
+        while True:
+            # Everything is stored and republished when its publisher is answered. To wait for copies would be in vain:
+            # the streams of sources and mirrors do not exist here.
+            case = Case(
+                id="native/question/1",
+                title="a stream configuration",
+                level=Level.OBSERVED,
+                expectation=Expectation(received=()),
+                steps=(Create(given), *messages),
+                listen=(b">",),
+            )
+            observation = await subject.play(case)
+            decision = observation.decisions[0]
+            if decision.refusal is None:
+                break
+            refusals.append(decision.refusal)
+            unknown = _UNKNOWN.search(decision.refusal.description or "")
+            if unknown is None or given.pop(unknown[1], _ABSENT) is _ABSENT:
+                break
+            without.append(unknown[1])
     finally:
         await subject.close()
-    decision = observation.decisions[0]
-    if decision.refusal is not None or decision.config is None:
-        return Answer(version, decision.refusal)
+    then = decision.refusal if without else None
+    answer = Answer(version, refusals[0] if refusals else None, tuple(without), then)
+    if not answer.is_accepted:
+        return answer
     ignored: list[str] = []
     changed: list[tuple[str, str, str]] = []
-    _compare("", config, decision.config, ignored, changed)
-    return Answer(
-        version,
-        None,
-        tuple(ignored),
-        tuple(changed),
-        _warnings(config, version),
-        tuple(_becomes(at, subject, observation, str(config["name"])) for at, subject in enumerate(publish)),
+    _compare("", given, decision.config, ignored, changed)
+    return replace(
+        answer,
+        ignored=tuple(ignored),
+        changed=tuple(changed),
+        warnings=_warnings(given, version),
+        becomes=tuple(_becomes(at, subject, observation, str(config["name"])) for at, subject in enumerate(publish)),
     )
 
 
@@ -218,16 +247,11 @@ def _becomes(at: int, subject: str, observation: Observation, stream: str) -> st
     return f"{subject}: {'; '.join(parts)}"
 
 
-def was_compared(found: Sequence[Answer]) -> bool:
-    """Whether at least one version took the configuration."""
-    return any(answer.refusal is None for answer in found)
-
-
 def _verdict(found: Sequence[Answer]) -> str:
     between = f"{found[0].version} and {found[-1].version}"
     if len(found) == 1:
         return f"on {found[0].version}"
-    if not was_compared(found):
+    if not any(answer.is_accepted for answer in found):
         return f"nothing was compared, because no version from {found[0].version} to {found[-1].version} accepts it"
     if all(answer.lines == found[0].lines for answer in found):
         return f"nothing changes between {between}"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from nats_conformance.catalogue.case import (
@@ -211,6 +212,7 @@ def run(
     cases: Sequence[Case] = CASES,
     subjects: Sequence[Identity] = (*SUBJECTS, BRIDGE),
     instead: Mapping[tuple[str, str], Observation | Unplayed] | None = None,
+    missing: Mapping[str, str] = MappingProxyType({}),
     **start: Any,
 ) -> History:
     """A complete history in which everybody does what is expected, except for what is given by case and label."""
@@ -227,7 +229,8 @@ def run(
             else:
                 seen = found or fulfilled(case, subject.version)
                 records.append(Played(case.id, subject.label, seen, 0.0042))
-    return History({**START, **start}, {each.label: each for each in subjects}, tuple(records), True)
+    labels = {each.label: each for each in subjects}
+    return History({**START, **start}, labels, tuple(records), not missing, missing)
 
 
 def mixed_run() -> History:
