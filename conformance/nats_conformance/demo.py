@@ -29,6 +29,8 @@ _ORDERS = [
 _REPUBLISHED = len(_ORDERS) - 2
 """The stream refuses one as a duplicate, and one is for another rule's subject."""
 _DESTINATION = "{{partition(3,1,2)}}.{{wildcard(1)}}.{{wildcard(2)}}"
+_CONFIGURATION = Path(__file__).with_name("demo.json")
+"""The stream of the server, and the configuration of the bridge without its connections."""
 
 
 async def _demonstrate(url: str, folder: Path) -> tuple[list[Message], list[Message]]:
@@ -36,34 +38,13 @@ async def _demonstrate(url: str, folder: Path) -> tuple[list[Message], list[Mess
 
     The subjects come back without their first token. The server at `url` has JetStream and is 2.10 or newer.
     """
-    stream, settings = (
-        {
-            "name": "ORDERS",
-            "subjects": ["orders.>", "invoices.>"],
-            "storage": "memory",
-            "republish": {"src": "orders.*.*", "dest": f"native.{_DESTINATION}"},
-        },
-        {
-            "name": "nats-bridge-demo",
-            "connections": {"default": {"servers": [url]}},
-            "http": {"listen": "127.0.0.1:0"},
-            "fail_fast": True,
-            "dialect": "native",
-            "rules": [
-                {
-                    "name": "demo",
-                    "kind": "republish",
-                    "stream": "ORDERS",
-                    "republish": {"src": "orders.*.*", "dest": f"bridge.{_DESTINATION}"},
-                }
-            ],
-        },
-    )
+    given = json.loads(_CONFIGURATION.read_text("utf-8"))
+    given["bridge"]["connections"] = {"default": {"servers": [url]}}
     configuration = folder / "demo.yaml"
-    configuration.write_text(json.dumps(settings), "utf-8")
+    configuration.write_text(json.dumps(given["bridge"]), "utf-8")
     client = await RawClient.connect(url)
     try:
-        await client.api("STREAM.CREATE.ORDERS", stream)
+        await client.api("STREAM.CREATE.ORDERS", given["stream"])
         native, bridged = await client.subscribe(b"native.>"), await client.subscribe(b"bridge.>")
         sidecar = await RunningSidecar.start(configuration)
         try:

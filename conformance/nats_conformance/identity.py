@@ -46,11 +46,6 @@ class Identity:
         return server_dialect(self.server or self.dialect)
 
     @property
-    def is_outside(self) -> bool:
-        """Whether it reproduces a server's behaviour from outside, so that known divergences are possible."""
-        return self.kind == "bridge"
-
-    @property
     def label(self) -> str:
         """Unique within a run, short enough for the head of a column."""
         match self.kind:

@@ -40,7 +40,7 @@ def judge(case: Case, subject: Identity, observation: Observation) -> Verdict:
         if difference is None:
             return Verdict(Outcome.PASS)
         return Verdict(Outcome.DIFFERENCE, difference.reason)
-    if subject.is_outside:
+    if subject.kind == "bridge":
         ids, remaining = reconciled(case, subject, expectation, observation, compare)
         if ids and not remaining:
             return Verdict(Outcome.DIVERGENCE, ", ".join(ids), found, ids)

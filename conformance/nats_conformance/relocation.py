@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,23 +42,12 @@ class Relocation:
 
     def config(self, config: Mapping[str, Json]) -> dict[str, Json]:
         """Return the configuration to create."""
-        if not self.prefix:
-            return dict(config)
-        moved: dict[str, Json] = {}
-        for key, value in config.items():
-            if key in _NAMES and isinstance(value, str) and value:
-                moved[key] = self.prefix + value
-            elif key in _SUBJECTS and isinstance(value, str):
-                moved[key] = self.prefix + value if _LITERAL.match(value) else value
-            elif key == "subjects" and isinstance(value, list):
-                moved[key] = [self.prefix + each if isinstance(each, str) else each for each in value]
-            elif isinstance(value, Mapping):
-                moved[key] = self.config(value)
-            elif isinstance(value, list):
-                moved[key] = [self.config(each) if isinstance(each, Mapping) else each for each in value]
-            else:
-                moved[key] = value
-        return moved
+
+        def moved(key: str, text: str) -> str:
+            stays = not text if key in _NAMES else key in _SUBJECTS and not _LITERAL.match(text)
+            return text if stays else self.prefix + text
+
+        return _with_texts(config, moved) if self.prefix else dict(config)
 
     def raw_back(self, raw: bytes) -> bytes:
         """Bytes from the server, with the case's own names."""
@@ -104,13 +93,25 @@ def obstacle(case: Case) -> str | None:
 def _texts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the names and subjects in a configuration, with their keys."""
     found: list[tuple[str, str]] = []
+
+    def noted(key: str, text: str) -> str:
+        found.append((key, text))
+        return text
+
+    _with_texts(config, noted)
+    return found
+
+
+def _with_texts(config: Mapping[str, Any], change: Callable[[str, str], str]) -> dict[str, Any]:
+    """Return a configuration with every name and subject changed."""
+    made = dict(config)
     for key, value in config.items():
         if key in _NAMES | _SUBJECTS and isinstance(value, str):
-            found.append((key, value))
+            made[key] = change(key, value)
         elif key == "subjects" and isinstance(value, list):
-            found += [(key, each) for each in value if isinstance(each, str)]
+            made[key] = [change(key, each) if isinstance(each, str) else each for each in value]
         elif isinstance(value, Mapping):
-            found += _texts(value)
+            made[key] = _with_texts(value, change)
         elif isinstance(value, list):
-            found += [pair for each in value if isinstance(each, Mapping) for pair in _texts(each)]
-    return found
+            made[key] = [_with_texts(each, change) if isinstance(each, Mapping) else each for each in value]
+    return made

@@ -25,13 +25,7 @@ def about() -> dict[str, Any]:
 
 
 def export(folder: Path) -> int:
-    """Write the cases into a folder that is empty or does not exist, for use with `--cases`.
-
-    Args:
-        folder: the folder to write.
-
-    Returns:
-        The number of cases.
+    """Write the cases into a folder that is empty or does not exist, for use with `--cases`. Return their number.
 
     Raises:
         OSError: the folder is not empty, or cannot be written.

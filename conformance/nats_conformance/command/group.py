@@ -234,14 +234,7 @@ def _print(result: Any, *, as_json: bool) -> None:
     help="Show the result for a message on this subject; repeatable. [default: an example of each subject]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def ask_about_streams(
-    files: tuple[Path, ...],
-    oldest: str | None,
-    newest: str | None,
-    versions: tuple[str, ...] | None,
-    publish: tuple[str, ...],
-    as_json: bool,
-) -> int:
+def ask_about_streams(files: tuple[Path, ...], /, *, publish: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Show what changes for your streams between server versions.
 
     FILE is a stream configuration in JSON: the configuration alone, or the output of `nats stream info --json`. A
@@ -259,6 +252,7 @@ def ask_about_streams(
     from nats_conformance.command.plan import found_servers
     from nats_conformance.command.stream_question import answers, on_one_server, read_stream, reported, subjects_to_try
 
+    versions, oldest, newest = (given[name] for name in ("versions", "oldest", "newest"))
     if versions and (oldest or newest):
         raise click.UsageError("--versions cannot be combined with --from and --to")
     configs = {file: read_stream(file) for file in files}
@@ -267,8 +261,8 @@ def ask_about_streams(
         raise SubjectError("\n".join(f"{version}: {reason}" for version, reason in servers.missing.items()))
     results: dict[str, Any] = {}
     changes, compared = False, True
-    for file, given in configs.items():
-        config, remarks = on_one_server(given)
+    for file, whole in configs.items():
+        config, remarks = on_one_server(whole)
         found = asyncio.run(answers(config, publish or subjects_to_try(config), servers.binaries))
         changes |= any(answer.lines != found[0].lines for answer in found)
         compared &= any(answer.is_accepted for answer in found)

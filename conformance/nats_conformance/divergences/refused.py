@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
+
+import yaml
 
 from nats_conformance.catalogue.case import Create, Expectation, ExpectedRefusal, Update
 from nats_conformance.divergences.pair import Normaliser, Pair
@@ -46,25 +49,9 @@ def _as_refused(pair: Pair) -> Pair:
     return replace(pair, expectation=Expectation(refusal=ExpectedRefusal()))
 
 
+_WORDS: Final[dict[str, list[str]]] = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text("utf-8"))
 NORMALISERS: Final[dict[str, Normaliser]] = {
-    "kd/refused/idle": _refused_with(
-        "nothing would be republished",
-        "nothing would be transformed",
-        "no message can be published there",
-        "no subject can match it",
-    ),
-    "kd/refused/loop": _refused_with("detected cycle", "loop:", "forms a cycle", "an endless loop"),
-    "kd/refused/reserved": _refused_with("which belongs to servers and replies", "is a command to the server"),
-    "kd/refused/star-token": _refused_with("in a stream's transform. The sidecar cannot subscribe to that"),
-    "kd/refused/time": _refused_with("must be a time with zone"),
-    "kd/refused/start-beyond-end": _refused_with("is beyond its end"),
-    "kd/refused/side-effects": _refused_with("allow_side_effects: true"),
-    "kd/refused/null": _refused_with("not nothing"),
-    "kd/refused/crash": _refused_with("partition of 0 ends"),
-    "kd/refused/name": _refused_with("cannot be a stream's name", "'name' is missing"),
-    "kd/refused/unknown-key": _refused_with("unknown key"),
-    "kd/refused/selects-nothing": _refused_with("overlaps none of its subjects"),
-    "kd/copy/same-stream-twice-2.9": _refused_with("servers before 2.10 keep one position for both"),
+    **{name: _refused_with(*words) for name, words in _WORDS.items()},
     "kd/refused/before-2.10": _refused_before_2_10,
     "kd/refused/update": _refused_update,
 }

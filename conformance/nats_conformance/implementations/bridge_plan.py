@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, Final
 
 from nats_conformance.catalogue.case import (
@@ -38,22 +37,19 @@ DEAD_LETTERS: Final = "nats-bridge-rejected"
 _COPYING: Final = ("sources", "mirror")
 _RULES: Final = ("republish", "subject_transform", *_COPYING)
 _ORDINARY: Final = "it is about a stream that copies natively; one that a rule fills is an ordinary stream"
-_WITHOUT_RULE: Final[Mapping[int | None, str]] = MappingProxyType(
-    {
-        **dict.fromkeys((10022, 10030, 10034, 10046, 10143, 10173, 10186, 10187, 10198, 10209), _ORDINARY),
-        10031: "sources and mirror are rules of their own",
-        10157: "pedantic mode is asked for in a request to the server",
-        10055: "a rule is changed by a restart",
-        10142: "the server decides about names of streams",
-        10213: _ORDINARY,
-        10215: _ORDINARY,
-        10216: _ORDINARY,
-    }
-)
-"""Refusals of the server, by number, about settings that no rule has, with the reason."""
-
-_NO_EDIT: Final = "stream configuration update can not change RePublish"
-_NO_MARKERS: Final = "subject delete markers forbidden on mirrors"
+_TWO_RULES: Final = "sources and mirror are rules of their own"
+_RESTART: Final = "a rule is changed by a restart"
+_OF_COPIES: Final = (10022, 10030, 10034, 10046, 10143, 10173, 10186, 10187, 10198, 10209, 10213, 10215, 10216)
+_WITHOUT_RULE: Final[Mapping[int | str | None, str]] = {
+    **dict.fromkeys(_OF_COPIES, _ORDINARY),
+    10031: _TWO_RULES,
+    10157: "pedantic mode is asked for in a request to the server",
+    10055: _RESTART,
+    10142: "the server decides about names of streams",
+    "stream configuration update can not change RePublish": _RESTART,  # its number is that of many refusals
+    "subject delete markers forbidden on mirrors": _ORDINARY,
+}
+"""Refusals of the server, by number or text, about settings that no rule has, with the reason."""
 
 _REMOVING: Final = ("workqueue", "interest")
 
@@ -172,12 +168,9 @@ def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dial
     if all(_is_empty(config, *_RULES) for config in configs):
         raise CannotPlay("nothing in it is done by a rule")
     refusal = expectation.refusal
-    if refusal is not None and refusal.err_code in _WITHOUT_RULE:
-        raise CannotPlay(_WITHOUT_RULE[refusal.err_code])
-    if refusal is not None and refusal.description == _NO_EDIT:
-        raise CannotPlay(_WITHOUT_RULE[10055])
-    if refusal is not None and refusal.description == _NO_MARKERS:
-        raise CannotPlay(_ORDINARY)
+    for mark in (refusal.err_code, refusal.description) if refusal is not None else ():
+        if mark in _WITHOUT_RULE:
+            raise CannotPlay(_WITHOUT_RULE[mark])
     if dialect.version[:2] != server.version[:2]:
         if "store" in case.needs:
             raise CannotPlay("what the stream keeps is the server's doing, which is of another version")
@@ -192,7 +185,7 @@ def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dial
         if not _is_empty(config, "subject_transform") and not _is_empty(config, *_COPYING):
             raise CannotPlay("copies of a rule do not pass an ingress rule")
         if not _is_empty(config, "mirror") and not _is_empty(config, "sources"):
-            raise CannotPlay(_WITHOUT_RULE[10031])
+            raise CannotPlay(_TWO_RULES)
         if any(isinstance(entry, Mapping) and "consumer" in entry for entry in copied_entries(config)):
             raise CannotPlay("a rule makes its own consumer")
 

@@ -27,7 +27,7 @@ class LibraryProcess:
     """
 
     def __init__(self, command: Sequence[str], process: asyncio.subprocess.Process) -> None:
-        self._name = _shortened(command)
+        self._name = _named(command)
         self._process = process
         self._next_id = 0
         self._complaints: deque[str] = deque(maxlen=5)
@@ -50,7 +50,7 @@ class LibraryProcess:
                 limit=_LONGEST_LINE,
             )
         except OSError as error:
-            raise SubjectError(f"the library '{_shortened(command)}' cannot be started: {error}") from None
+            raise SubjectError(f"the library '{_named(command)}' cannot be started: {error}") from None
         return cls(command, process)
 
     async def ask(self, op: str, limit: float, **members: Json) -> dict[str, Any]:
@@ -70,7 +70,8 @@ class LibraryProcess:
             raise await self.failed(f"cannot be talked to at '{op}': {error}") from None
         if not line.endswith(b"\n"):
             code = await self._code()
-            raise await self.failed(f"ended with exit code {code} instead of answering '{op}'{_after(line)}")
+            after = f", after {_quoted(line)}" if line else ""
+            raise await self.failed(f"ended with exit code {code} instead of answering '{op}'{after}")
         try:
             answer = json.loads(line)
         except ValueError:
@@ -83,13 +84,15 @@ class LibraryProcess:
 
     async def close(self, limit: float) -> None:
         """Close stdin, and kill the process if it does not end."""
+        assert self._process.stdin is not None
         if self.is_ended:
             return
         with contextlib.suppress(SubjectError):
             await self.ask("bye", limit)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
-                await self._end_of_input()
+                self._process.stdin.close()
+                await self._process.wait()
         await self._end()
 
     async def _exchange(self, line: bytes) -> bytes:
@@ -100,11 +103,6 @@ class LibraryProcess:
         with contextlib.suppress(ConnectionError):
             await self._process.stdin.drain()
         return await self._process.stdout.readline()
-
-    async def _end_of_input(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        await self._process.wait()
 
     async def _code(self) -> int | None:
         """Return the exit code if it has ended, not only closed its output."""
@@ -136,15 +134,13 @@ class LibraryProcess:
             await asyncio.wait_for(self._listening, _LAST_WORDS)
 
 
-def _shortened(command: Sequence[str]) -> str:
-    text = " ".join(" ".join(command).split())
-    return text if len(text) <= _COMMAND else text[:_COMMAND] + "…"
+def _shortened(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[:longest] + "…"
+
+
+def _named(command: Sequence[str]) -> str:
+    return _shortened(" ".join(" ".join(command).split()), _COMMAND)
 
 
 def _quoted(line: bytes) -> str:
-    text = line.decode("utf-8", "backslashreplace").strip()
-    return repr(text if len(text) <= _QUOTED else text[:_QUOTED] + "…")
-
-
-def _after(line: bytes) -> str:
-    return f", after {_quoted(line)}" if line else ""
+    return repr(_shortened(line.decode("utf-8", "backslashreplace").strip(), _QUOTED))

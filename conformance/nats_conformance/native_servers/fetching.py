@@ -12,8 +12,8 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from nats_conformance.native_servers import debian, go_build
 from nats_conformance.native_servers.binary import on_path, require_version, version_of
@@ -24,16 +24,14 @@ from nats_conformance.native_servers.versions import canonical, is_minor, newest
 from nats_transforms.tested_versions import TESTED_VERSIONS
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(NamedTuple):
     """A named way to make a server of some version appear in a given folder."""
 
     name: str
     obtain: Callable[[str, Path, Report], Path]
 
 
-@dataclass(frozen=True, slots=True)
-class FoundServer:
+class FoundServer(NamedTuple):
     """A server in reach: its version, its binary, and where it was found (`path` or `cache`)."""
 
     version: str

@@ -16,16 +16,10 @@ __all__ = ["Cell", "Judged", "judged", "write_reports"]
 
 
 def write_reports(result: Judged, folder: Path) -> list[Path]:
-    """Write the reports into a folder, which is created if it does not exist.
+    """Write the reports into a folder, which is created if it does not exist, and return the files.
 
     They are `report.json`, `junit.xml`, `report.md`, `badge.json` for services that draw badges, and finally
-    `index.html`.
-
-    Returns:
-        the files, in this order.
-
-    Raises:
-        OSError: the folder cannot be written to.
+    `index.html`. Raises OSError if the folder cannot be written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
     divergences = divergences_link(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from nats_conformance.catalogue.exporting import about
@@ -41,7 +42,8 @@ def as_report(judged: Judged) -> dict[str, Any]:
             for case in judged.cases
         ],
         "verdicts": [
-            {"case": case.id, "subject": label, **_verdict(cell.verdict), **_seconds(cell.seconds)}
+            {"case": case.id, "subject": label, **_verdict(cell.verdict)}
+            | ({} if cell.seconds is None else {"seconds": round(cell.seconds, 4)})
             for case, label, cell in judged.every_cell()
         ],
         "unknown_cases": list(judged.unknown),
@@ -50,20 +52,9 @@ def as_report(judged: Judged) -> dict[str, Any]:
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
-    found: dict[str, Any] = {"outcome": verdict.outcome.value}
-    if verdict.reason:
-        found["reason"] = verdict.reason
-    if verdict.mismatches:
-        found["mismatches"] = [
-            {"where": each.where, "expected": each.expected, "observed": each.observed} for each in verdict.mismatches
-        ]
-    if verdict.divergences:
-        found["divergences"] = list(verdict.divergences)
-    return found
-
-
-def _seconds(seconds: float | None) -> dict[str, float]:
-    return {} if seconds is None else {"seconds": round(seconds, 4)}
+    found: dict[str, Any] = {"outcome": verdict.outcome.value, "reason": verdict.reason}
+    found |= {"mismatches": [asdict(each) for each in verdict.mismatches], "divergences": list(verdict.divergences)}
+    return {name: value for name, value in found.items() if value}
 
 
 def badge(counts: Mapping[str, int], *, is_passed: bool) -> dict[str, object]:

@@ -63,7 +63,10 @@ def _outcome(test: ElementTree.Element, verdict: Verdict) -> None:
     match verdict.outcome:
         case Outcome.FAIL:
             failure = _element(test, "failure", message=verdict.reason, type="fail")
-            failure.text = _xml("\n".join(_lines(verdict)))
+            lines = (
+                f"{each.where}\n  expected {each.expected}\n  observed {each.observed}" for each in verdict.mismatches
+            )
+            failure.text = _xml("\n".join(lines))
         case Outcome.ERRORED:
             _element(test, "error", message=verdict.reason, type="errored")
         case Outcome.SKIPPED:
@@ -71,14 +74,6 @@ def _outcome(test: ElementTree.Element, verdict: Verdict) -> None:
         case Outcome.DIFFERENCE | Outcome.DIVERGENCE:
             out = _element(test, "system-out")
             out.text = _xml(f"{verdict.outcome.value}: {verdict.reason}")
-
-
-def _lines(verdict: Verdict) -> list[str]:
-    return [
-        line
-        for each in verdict.mismatches
-        for line in (each.where, f"  expected {each.expected}", f"  observed {each.observed}")
-    ]
 
 
 def _element(parent: ElementTree.Element, tag: str, **attributes: object) -> ElementTree.Element:

@@ -60,8 +60,7 @@ class _Run:
 def add_run(file: Path, cases: Sequence[Case], site: Path) -> Path:
     """Judge the history in a file, and write it into a site, replacing an earlier version of this run.
 
-    Returns:
-        the run's folder.
+    Returns the run's folder.
 
     Raises:
         HistoryError: the file is not a history, or the run has no time.
@@ -83,10 +82,7 @@ def add_run(file: Path, cases: Sequence[Case], site: Path) -> Path:
 
 
 def write_site(site: Path, cases: Sequence[Case]) -> list[Path]:
-    """Write the first page of a site, and its results as `report.json` and `badge.json`.
-
-    Returns:
-        The files, `index.html` first.
+    """Write `index.html`, the first page of a site, and its results as `report.json` and `badge.json`. Return the files.
 
     Raises:
         HistoryError: the site has no run, or a report in another format.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from nats_conformance.raw_client import Credentials
 from nats_conformance.scenarios.account import REPUBLISH, Account
 from nats_conformance.scenarios.laboratory import Laboratory
@@ -9,55 +11,9 @@ from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import header_of, headers_named, payloads_of, record_of, subjects_of
 from nats_conformance.scenarios.waiting import arrived
 
-_PERMISSIONS = """
-accounts {
-  A {
-    jetstream: enabled
-    users: [
-      {user: owner, password: owner}
-      {user: writer, password: writer, permissions: {
-        publish: {allow: ["in.>"]}, subscribe: {allow: ["_INBOX.>"]}
-      }}
-    ]
-  }
-}
-"""
 
-_EXPORT = """
-accounts {
-  A {
-    jetstream: enabled
-    users: [{user: a, password: a}]
-    exports: [{stream: "out.>"}, {service: "in.>"}]
-  }
-  B {
-    users: [{user: b, password: b}]
-    imports: [
-      {stream: {account: A, subject: "out.>"}, prefix: "imported"}
-      {service: {account: A, subject: "in.b"}, to: "request", share: true}
-    ]
-  }
-}
-"""
-
-_EXTERNAL = """
-accounts {
-  A {
-    jetstream: enabled
-    users: [{user: a, password: a}]
-    exports: [{service: "$JS.API.CONSUMER.>"}, {stream: "deliver.b.>"}, {service: "$JS.FC.>"}]
-  }
-  B {
-    jetstream: enabled
-    users: [{user: b, password: b}]
-    imports: [
-      {service: {account: A, subject: "$JS.API.CONSUMER.>"}, to: "JSA.API.CONSUMER.>"}
-      {stream: {account: A, subject: "deliver.b.>"}}
-      {service: {account: A, subject: "$JS.FC.>"}}
-    ]
-  }
-}
-"""
+def _accounts(name: str) -> str:
+    return (Path(__file__).parent / "accounts" / f"{name}.conf").read_text("utf-8")
 
 
 def _user(name: str) -> Credentials:
@@ -143,7 +99,7 @@ async def unused_wildcard_in_a_mapping(laboratory: Laboratory) -> Facts:
 @scenario
 async def permissions_of_the_publisher(laboratory: Laboratory) -> Facts:
     """A user who may not publish on the destination publishes into the stream: the copy is sent all the same."""
-    server = await laboratory.server(_PERMISSIONS)
+    server = await laboratory.server(_accounts("permissions"))
     owner, writer = await laboratory.connect(server, _user("owner")), await laboratory.connect(server, _user("writer"))
     await owner.create("S", subjects=["in.*"], republish=REPUBLISH)
     received = await owner.subscribe("out.>")
@@ -156,7 +112,7 @@ async def permissions_of_the_publisher(laboratory: Laboratory) -> Facts:
 @scenario
 async def republish_through_an_export(laboratory: Laboratory) -> Facts:
     """Another account imports the destination, and publishes into the stream through a service."""
-    server = await laboratory.server(_EXPORT)
+    server = await laboratory.server(_accounts("export"))
     owner, importer = await laboratory.connect(server, _user("a")), await laboratory.connect(server, _user("b"))
     await owner.create("S", subjects=["in.*"], republish=REPUBLISH)
     received = await importer.subscribe("imported.>")
@@ -175,7 +131,7 @@ async def republish_through_an_export(laboratory: Laboratory) -> Facts:
 @scenario
 async def source_of_another_account(laboratory: Laboratory) -> Facts:
     """An external source: the record names the stream together with a hash of the API prefix."""
-    server = await laboratory.server(_EXTERNAL)
+    server = await laboratory.server(_accounts("external"))
     source, target = await laboratory.connect(server, _user("a")), await laboratory.connect(server, _user("b"))
     await source.create("O", subjects=["in.*"])
     await source.publish_all("in.a", ["1"])

@@ -98,8 +98,7 @@ async def _everything_sent(laboratory: Laboratory, cluster: NativeCluster, watch
 @scenario
 async def republish_of_three_replicas(laboratory: Laboratory) -> Facts:
     """One copy of each message, from the leader alone, through a step-down and through the leader's end."""
-    cluster = await laboratory.cluster()
-    watcher = await laboratory.connect(cluster.nodes[0])
+    cluster, watcher = await laboratory.clustered()
     await _created(watcher, "S", subjects=["in.*"], republish=REPUBLISH)
     received = await watcher.subscribe("out.>")
     elected = await watcher.subscribe("$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.S")
@@ -127,8 +126,7 @@ async def republish_of_three_replicas(laboratory: Laboratory) -> Facts:
 @scenario
 async def random_at_ingress_of_three_replicas(laboratory: Laboratory) -> Facts:
     """Use `random` in the ingress transform of a stream with replicas: each one draws another subject."""
-    cluster = await laboratory.cluster()
-    account = await laboratory.connect(cluster.nodes[0])
+    _, account = await laboratory.clustered()
     transform = {"src": "in.*", "dest": "drawn.{{random(1000000000)}}"}
     await _created(account, "S", subjects=["in.*"], subject_transform=transform)
     await _publish(account, "x")
@@ -146,8 +144,7 @@ async def _first_subject(account: Account) -> str:
 @scenario
 async def source_of_three_replicas(laboratory: Laboratory) -> Facts:
     """A sourcing stream of three replicas changes its leader twice: nothing is duplicated or left out."""
-    cluster = await laboratory.cluster()
-    account = await laboratory.connect(cluster.nodes[0])
+    _, account = await laboratory.clustered()
     await _created(account, "O", subjects=["in.*"])
     await _created(account, "T", sources=[{"name": "O"}])
     await _publish(account, "1", "2")
@@ -163,8 +160,7 @@ async def source_of_three_replicas(laboratory: Laboratory) -> Facts:
 @scenario
 async def memory_stream_of_three_replicas(laboratory: Laboratory) -> Facts:
     """Restart the leader of a memory stream: the others keep its messages, unlike a stream on one server."""
-    cluster = await laboratory.cluster()
-    account = await laboratory.connect(cluster.nodes[0])
+    cluster, account = await laboratory.clustered()
     await _created(account, "S", subjects=["in.*"], storage="memory")
     await _publish(account, "1", "2")
     leader = await _led(account, "S")

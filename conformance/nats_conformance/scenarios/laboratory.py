@@ -78,11 +78,11 @@ class Laboratory:
         server.version = version_of(server.binary)
         return await self.connect(await server.started())
 
-    async def cluster(self) -> NativeCluster:
-        """Three running servers with a meta leader."""
+    async def clustered(self) -> tuple[NativeCluster, Account]:
+        """Return three running servers with a meta leader, and a connection to the first one."""
         cluster = NativeCluster(binary=self.binary, directory=self._folder("cluster"))
         self._servers.append(cluster)
-        return await cluster.started()
+        return await cluster.started(), await self.connect(cluster.nodes[0])
 
     async def connect(self, server: NativeServer, credentials: Credentials | None = None) -> Account:
         """Connect to a server."""
