@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nats_conformance.reports.markdown import code, markdown, plain, shortened
+from nats_conformance.reports.markdown import code, plain, shortened
 from tests.follow.findings import Different, DifferentCase, Findings
 
 _LONGEST = 400

@@ -82,7 +82,7 @@ def add_run(file: Path, cases: Sequence[Case], site: Path) -> Path:
 
 
 def write_site(site: Path, cases: Sequence[Case]) -> list[Path]:
-    """Write `index.html`, the first page of a site, and its results as `report.json` and `badge.json`. Return the files.
+    """Write the first page of a site, `index.html`, with `report.json` and `badge.json`. Return these files.
 
     Raises:
         HistoryError: the site has no run, or a report in another format.
