@@ -36,10 +36,6 @@ class Relocation:
         """Return the subject on the server."""
         return self.prefix.encode() + subject
 
-    def message(self, message: Message) -> Message:
-        """Return the message to publish."""
-        return Message(self.subject(message.subject), message.header_block, message.payload)
-
     def config(self, config: Mapping[str, Json]) -> dict[str, Json]:
         """Return the configuration to create."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -174,12 +175,13 @@ class Stage:
             await asyncio.sleep(_LOOK)
 
     async def _publish(self, message: Message) -> Mapping[str, Json] | None:
-        moved = self._moved.message(message)
+        moved = replace(message, subject=self._moved.subject(message.subject))
         if self._is_silent:
             self.client.publish(moved)
             await self.client.flush()
             return None
-        if (self._is_received(message.subject) or self._moved != HERE) and not await self._is_taken(moved.subject):
+        is_received = any(matches(message.subject, pattern) for pattern in self._listening)
+        if (is_received or self._moved != HERE) and not await self._is_taken(moved.subject):
             # A subscriber hides that no stream answers.
             self.client.publish(moved)
             return None
@@ -202,9 +204,6 @@ class Stage:
         error = answer.get("error") or {}
         if self._moved != HERE and error.get("err_code") in _NO_ROOM:
             raise CannotPlay(f"the account has no room for it: {error.get('description')}", is_skip=True)
-
-    def _is_received(self, subject: bytes) -> bool:
-        return any(matches(subject, pattern) for pattern in self._listening)
 
     async def _is_taken(self, subject: bytes) -> bool:
         answer = await self.client.api("STREAM.NAMES", {"subject": subject.decode("utf-8", "surrogateescape")})

@@ -113,6 +113,9 @@ def conform() -> None:
 @click.option(
     "--select", "patterns", multiple=True, metavar="ID…", help="Case ids, prefixes, or patterns with *; repeatable."
 )
+@click.option(
+    "--skip", "skipped", multiple=True, metavar="ID…", help="Cases to leave out, as with --select; repeatable."
+)
 @_level_option
 @_cases_option
 @click.option(
@@ -166,7 +169,7 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
         credentials=Credentials(creds=Path(creds) if (creds := os.environ.get("NATS_CREDS")) else None),
         kinds=kinds,
         level=Level(given["level"]),
-        **{name: given[name] for name in ("libraries", "bridge_dialect", "patterns", "cases")},
+        **{name: given[name] for name in ("libraries", "bridge_dialect", "patterns", "skipped", "cases")},
     )
     report: Path | None = given["report"]
     expected = read_expected_failures(given["expected_failures"]) if given["expected_failures"] else None
@@ -234,7 +237,7 @@ def _print(result: Any, *, as_json: bool) -> None:
     help="Show the result for a message on this subject; repeatable. [default: an example of each subject]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def ask_about_streams(files: tuple[Path, ...], /, *, publish: tuple[str, ...], as_json: bool, **given: Any) -> int:
+def ask_about_streams(files: tuple[Path, ...], publish: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Show what changes for your streams between server versions.
 
     FILE is a stream configuration in JSON: the configuration alone, or the output of `nats stream info --json`. A

@@ -45,6 +45,7 @@ class RunPlan:
         libraries: commands that speak the library protocol.
         bridge_dialect: the dialect that the bridge must follow; `native` for that of its server.
         patterns: ids of cases; empty for every case.
+        skipped: ids of cases that are left out.
         cases: a folder with more case files to run.
     """
 
@@ -55,6 +56,7 @@ class RunPlan:
     libraries: tuple[str, ...] = ()
     bridge_dialect: str = "native"
     patterns: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
     level: Level = Level.OBSERVED
     cases: Path | None = None
 
@@ -72,7 +74,7 @@ def chosen_cases(plan: RunPlan) -> tuple[Case, ...]:
         if taken:
             raise CatalogueError(f"{plan.cases}: id '{min(taken)}' is one of the suite's own; ids are never used twice")
         cases = (*cases, *own)
-    found = select(cases, plan.patterns, plan.level)
+    found = select(cases, plan.patterns, plan.level, plan.skipped)
     if not found:
         raise CatalogueError(f"no case has one of these ids at level '{plan.level}' or above")
     return found

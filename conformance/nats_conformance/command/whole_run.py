@@ -66,7 +66,7 @@ def _start(plan: RunPlan, cases: Sequence[Case]) -> dict[str, object]:
         "license": about()["license"],
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "cases": len(cases),
-        "selection": list(plan.patterns),
+        "selection": [*plan.patterns, *(f"not {each}" for each in plan.skipped)],
         "level": plan.level.value,
         "server": shown_address(plan.server),
         "command": shlex.join(_without_secrets(sys.argv[1:])),

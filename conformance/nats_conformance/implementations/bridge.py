@@ -225,7 +225,7 @@ class BridgeSubject(BatchSubject):
         connections: dict[str, int | None] = {}
         for stage in stages:
             for name, rule in stage.running().items():
-                rules.append(stage.document(name, self.identity.dialect))
+                rules.append(rule.document(name, stage.connections, self.identity.dialect))
                 for account in (rule.account, rule.target, *(account for _, account in rule.sources)):
                     connection = stage.connections[account]
                     connections[connection] = int(connection[1:])

@@ -65,10 +65,6 @@ class BridgeStage:
             and (rule.replaced is None or rule.replaced in self._off)
         }
 
-    def document(self, name: str, dialect: str) -> dict[str, Json]:
-        """Return a rule as the configuration file has it."""
-        return self.rules[name].document(name, self.connections, dialect)
-
     async def begin(self) -> None:
         """Everything that comes before the sidecar starts.
 

@@ -99,16 +99,11 @@ class RunningServer(SingleSubject):
     """
 
     def __init__(self, url: str, credentials: Credentials | None = None) -> None:
-        self._url = url
+        self._url, self.address = url, shown_address(url)
         self._credentials = credentials
         self._stage: Stage | None = None
         self.prefix = f"conform-{secrets.token_hex(3)}-"
         self.identity = Identity("native", "2.15")
-
-    @property
-    def address(self) -> str:
-        """The address without credentials."""
-        return shown_address(self._url)
 
     async def open(self) -> None:
         """Connect, and learn which version it is."""

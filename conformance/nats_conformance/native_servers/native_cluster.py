@@ -72,7 +72,9 @@ class NativeCluster(Lifetime):
                 self.stop()
                 if ports_are_known:
                     raise
-                self._drop_nodes()
+                for node in self.nodes:
+                    shutil.rmtree(node.store_dir, ignore_errors=True)
+                self.nodes.clear()
             except NoLeaderError:
                 self.stop()
                 if (limit := next(limits, 0.0)) == 0:
@@ -148,11 +150,6 @@ class NativeCluster(Lifetime):
                     directory=self.directory / name,
                 )
             )
-
-    def _drop_nodes(self) -> None:
-        for node in self.nodes:
-            shutil.rmtree(node.store_dir, ignore_errors=True)
-        self.nodes.clear()
 
 
 def _meta_state(node: NativeServer) -> tuple[str, frozenset[str]]:

@@ -112,8 +112,9 @@ def code(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text that means nothing in Markdown and stays in its line."""
-    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text).replace("\n", " ")
+    """Return a text that means nothing in Markdown, except for links to its addresses, and stays in its line."""
+    found = re.sub(r"(https://[\w./#?=&%:~-]+)|([\\`*_\[\]<>|])", lambda each: each[1] or f"\\{each[2]}", text)
+    return found.replace("\n", " ")
 
 
 def row(*cells: str) -> str:

@@ -225,7 +225,8 @@ def test_what_came_between_versions_and_concerns_a_stream(conform: Callable[...,
     file.write_text(json.dumps(config))
     said = conform("stream", file, "--versions", "2.10.27,2.15.3").out.splitlines()
     beginning = said.index("what came in between, and concerns this stream (docs/versions.md):")
-    assert "ignores allow_msg_counter" in said[3]
+    assert said[1] == "played without CLICKS, so copies are not compared"
+    assert "ignores allow_msg_counter" in said[4]
     assert [line.split(":")[0].split(maxsplit=1) for line in said[beginning + 1 :]] == [
         ["2.12", "Counters"],
         ["2.14", "Sources of work queues"],
@@ -259,6 +260,81 @@ def test_a_refused_configuration(conform: Callable[..., Ran], tmp_path: Path) ->
     ran = conform("stream", file, "--from", "2.12.15", "--to", "2.15.3")
     assert ran.code == 2
     assert f"{file}: nothing was compared, because no version from 2.12.15 to 2.15.3 accepts it\n" in ran.out
+
+
+# Configurations as people keep them in public repositories, with other names:
+# events: every member spelled out for `nats stream add --config`, for a cluster. Two members have names that no server
+#   knows, and both transforms have wildcards in the place of functions, so no server takes them.
+# inbox: set up by a script of a chat with several sites. Its source renames what the other site's outbox has, into
+#   subjects that the stream also takes itself.
+# mirror: copies a stream of another account over a leaf node, for an hour, by way of an imported API.
+STREAMS = Path(__file__).parents[2] / "data" / "streams"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "lines"),
+    [
+        (
+            "events",
+            2,
+            [
+                "nothing was compared, because no version from 2.9.10 to 2.15.3 accepts it",
+                "played on one server, with num_replicas 1 instead of 3",
+                "played on one server, without placement",
+                "",
+                "2.9.10              refused: 10052 stream configuration for republish not valid",
+                '2.15.3              refused: 10025 invalid JSON: json: unknown field "allow_atomic_publish"',
+                "                    without allow_atomic_publish, allow_batch_publish:",
+                "                    refused: 10156 stream transform: invalid subject",
+            ],
+        ),
+        (
+            "inbox",
+            1,
+            [
+                "changes between 2.9.10 and 2.15.3",
+                "played without OUTBOX_site-a, so copies are not compared",
+                "",
+                "2.9.10              accepted",
+                "                    ignored: sources[0].subject_transforms",
+                "                    beware: the server silently ignores sources.subject_transforms: everything is "
+                "sourced, unfiltered and untransformed",
+                "                    chat.inbox.site-b.a: stored as chat.inbox.site-b.a",
+                "                    chat.inbox.site-b.aggregate.a: stored as chat.inbox.site-b.aggregate.a",
+                "2.15.3              accepted",
+                "                    chat.inbox.site-b.a: stored as chat.inbox.site-b.a",
+                "                    chat.inbox.site-b.aggregate.a: stored as chat.inbox.site-b.aggregate.a",
+            ],
+        ),
+        (
+            "mirror",
+            0,
+            [
+                "nothing changes between 2.9.10 and 2.15.3",
+                "played on one server, with num_replicas 1 instead of 2",
+                "played without east_to_west_orders, so copies are not compared",
+                "",
+                "2.9.10 … 2.15.3     accepted",
+            ],
+        ),
+    ],
+)
+def test_streams_of_others(conform: Callable[..., Ran], name: str, code: int, lines: list[str]) -> None:
+    file = STREAMS / f"{name}.json"
+    ran = conform(file, "--from", "2.9.10", "--to", "2.15.3")
+    said = ran.out.splitlines()
+    assert (ran.code, said[: len(lines) + 1]) == (code, [f"{file}: {lines[0]}", *lines[1:], ""])
+    assert said[len(lines) + 1] == "what came in between, and concerns this stream (docs/versions.md):"
+
+
+def test_members_that_a_version_does_not_know(conform: Callable[..., Ran], tmp_path: Path) -> None:
+    file = tmp_path / "stream.json"
+    file.write_text('{"name": "S", "subjects": ["in.a"], "allow_batch_publish": false}')
+    ran = conform(file, "--versions", "2.15.3")
+    assert ran.code == 0, ran.err
+    assert "without allow_batch_publish:\n                    accepted\n" in ran.out
+    ((answer,),) = json.loads(conform("stream", file, "--versions", "2.15.3", "--json").out).values()
+    assert (answer["refused"]["err_code"], answer["without"], answer["then"]) == (10025, ["allow_batch_publish"], None)
 
 
 def test_a_stream_with_replicas_and_an_example_that_is_republished(conform: Callable[..., Ran], tmp_path: Path) -> None:

@@ -42,3 +42,10 @@ def test_selection(patterns: list[str], level: Level, found: list[int]) -> None:
 def test_a_pattern_that_means_nothing_is_an_error() -> None:
     with pytest.raises(CatalogueError, match=r"--select adr28/header: no case has such an id; did you mean 'adr28/"):
         select(CASES, ["adr30", "adr28/header"])
+
+
+def test_cases_to_leave_out() -> None:
+    assert select(CASES, ["adr28"], skipped=["*/order/*"]) == (CASES[2],)
+    assert select(CASES, skipped=["adr28"]) == (CASES[3],)
+    with pytest.raises(CatalogueError, match="--skip adr29: no case has such an id"):
+        select(CASES, skipped=["adr29"])

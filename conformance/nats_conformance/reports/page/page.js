@@ -643,10 +643,13 @@ function usualSection(expectation, observation) {
 const divergenceNode = (id) => report.divergences ? make("a", { href: report.divergences }, id)
   : make("span", { title: "explained in docs/known-divergences.md" }, id);
 
+/** A text with its addresses as links: the reason of a library may name an issue. */
+const linked = (text) => text.split(/(https:\/\/[\w./#?=&%:~-]+)/).map((part, at) => at % 2 ? make("a", { href: part }, part) : part);
+
 function verdictNode(row, column) {
   const cell = cells[row][column], outcome = outcomeOf(row, column);
   const kd = cell?.[DIVERGENCES] || [];
-  const why = outcome?.key === "divergence" ? [] : [reasonOf(cell)];
+  const why = outcome?.key === "divergence" ? [] : linked(reasonOf(cell));
   kd.forEach((id, at) => why.push(at ? ", " : "", divergenceNode(id)));
   if (outcome?.key === "divergence") why.push(`: ${outcome.meaning}`);
   if (!outcome) why.push("the history does not have this case here");
