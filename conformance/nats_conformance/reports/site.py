@@ -137,6 +137,7 @@ def _newest(runs: Sequence[_Run], known: Container[str]) -> History:
             if record.subject == label and record.case in known
         ),
         is_complete=not missing and all(history.is_complete or history.missing for history in files.values()),
+        missing=missing,
     )
 
 
