@@ -15,7 +15,7 @@ from nats_conformance.reports import judged, write_reports
 from nats_conformance.reports.json_report import as_report
 from nats_conformance.reports.junit import junit
 from nats_conformance.reports.links import divergences_link
-from nats_conformance.reports.markdown import markdown
+from nats_conformance.reports.markdown import markdown, plain
 from nats_conformance.reports.page_data import page_data
 from nats_conformance.reports.reproduction import reproduction
 from tests.unit.conformance import sample_runs
@@ -169,3 +169,8 @@ def test_the_command_that_plays_a_case_again() -> None:
         f"nats-conform run --server nats://h:4222 --select {case}"
     )
     assert "--library COMMAND" in reproduction(case, Identity("library", "2.12.15", name="go-transform"))
+
+
+def test_an_address_in_a_reason_is_a_link_and_everything_else_is_escaped() -> None:
+    text = "known_bug: https://issues.example/a_b/12?c=1 [x]"
+    assert plain(text) == "known\\_bug: https://issues.example/a_b/12?c=1 \\[x\\]"
