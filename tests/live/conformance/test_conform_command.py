@@ -267,7 +267,7 @@ def test_a_refused_configuration(conform: Callable[..., Ran], tmp_path: Path) ->
 #   knows, and both transforms have wildcards in the place of functions, so no server takes them.
 # inbox: set up by a script of a chat with several sites. Its source renames what the other site's outbox has, into
 #   subjects that the stream also takes itself.
-# mirror: copies a stream of another account over a leaf node, for an hour, by way of an imported API.
+# mirror: copies a stream of another account by way of an imported API, and keeps the copies for an hour.
 STREAMS = Path(__file__).parents[2] / "data" / "streams"
 
 
