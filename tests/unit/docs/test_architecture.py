@@ -1,11 +1,10 @@
-"""The pages on the architecture: walks, tables of states and the files of common changes exist."""
+"""The pages on the architecture: walks, modules with tables of states, and the files of common changes exist."""
 
 from __future__ import annotations
 
 import re
 from functools import cache, partial
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
@@ -14,6 +13,7 @@ from nats_bridge.kinds.copying.round_life import ROUND
 from nats_bridge.kinds.copying.writing.publishing import PUBLISHING
 from nats_bridge.rules.run import RUN
 from nats_bridge.rules.supervision import SUPERVISION
+from nats_bridge.states import StateTable
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -21,12 +21,15 @@ CHANGES = (ROOT / "docs" / "extending.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
-    "drawing",
-    [table.drawing for table in (ROUND, PUBLISHING, RUN, SUPERVISION, READER)],
-    ids=["round", "publishing", "run", "supervision", "reader"],
+    "table", [ROUND, PUBLISHING, RUN, SUPERVISION, READER], ids=["round", "publishing", "run", "supervision", "reader"]
 )
-def test_tables_of_states_are_those_of_the_program(drawing: str) -> None:
-    assert dedent(drawing).strip("\n") in PAGE
+def test_the_page_names_the_modules_with_tables_of_states(table: StateTable[str, str]) -> None:
+    paragraph = PAGE.partition("tables in the code: ")[2].partition("\n\n")[0]
+    modules = [
+        ROOT / "bridge" / "nats_bridge" / f"{name}.py" for name in re.findall(r"`([a-z_/]+/[a-z_]+)`", paragraph)
+    ]
+    assert len(modules) == 5
+    assert [module.name for module in modules if table.drawing in module.read_text("utf-8")]
 
 
 @pytest.mark.parametrize("kind", ["republish", "copying"])
