@@ -20,15 +20,18 @@ class _Section:
         heading: where it stands in the file.
         example: a configuration, or its `rules`, that shows it.
         more: a sentence with links, below its description.
+        obvious: whether the description would only repeat the heading.
     """
 
     model: str
     heading: str
     example: str = ""
     more: str = ""
+    obvious: bool = False
 
 
-_SHARED: Final = "Keys of several kinds"
+_SHARED: Final = "Shared keys"
+_KIND: Final = ("`kind`", "the kind of the rule, as in the headings below", "string, required")
 _ORDERS: Final = 'republish: {src: "orders.>", dest: "monitor.orders.>"}'
 _SECTIONS: Final = (
     _Section(
@@ -36,13 +39,14 @@ _SECTIONS: Final = (
         "The file",
         'name: orders-bridge\nconnections:\n  default: {servers: ["nats://127.0.0.1:4222"]}\n'
         f"rules:\n  - name: monitor\n    kind: republish\n    stream: ORDERS\n    {_ORDERS}",
+        obvious=True,
     ),
     _Section(
         "Connection",
         "A connection",
         'connections:\n  default: {servers: ["nats://127.0.0.1:4222"]}\n'
         '  west: {servers: ["tls://west.example.com:4222"], creds: secrets/west.creds}',
-        "How to prove who the sidecar is, and what happens when a secret is replaced: [security](../security.md).",
+        "See [credentials](../security.md#credentials).",
     ),
     _Section(
         "Tls",
@@ -50,45 +54,46 @@ _SECTIONS: Final = (
         'connections:\n  default:\n    servers: ["tls://nats.example.com:4222"]\n'
         "    tls: {ca: secrets/ca.pem, cert: secrets/client.pem, key: secrets/client.key}",
         "See [security](../security.md#tls).",
+        obvious=True,
     ),
     _Section(
         "Http",
         "http",
         'http: {listen: ":8322", hosts: ["bridge.example.com"], changes_from: nowhere}',
-        "What it answers: [health and status](../health.md), [metrics](../telemetry.md).",
+        "See [health and status](../health.md#endpoints).",
     ),
-    _Section("Log", "log", "log: {format: json, level: warning}", "See [logs](../logs.md)."),
+    _Section("Log", "log", "", "See [logs](../logs.md)."),
     _Section(
         "LeadershipSettings",
         "leadership",
         "leadership: {bucket: BRIDGE_LEASES, ttl: 5}",
-        "See [replicas](../replicas.md). `leadership: {}` takes every default.",
+        "See [replicas](../replicas.md).",
     ),
-    _Section("Reload", "reload", "reload: {watch: false}", "See [reload](../reload.md)."),
-    _Section("Telemetry", "telemetry", "telemetry: {trace: link}", "See [telemetry](../telemetry.md#traces)."),
-    _Section(_SHARED, _SHARED, "", "Of rules, as far as they make sense for the kind."),
+    _Section("Reload", "reload", "", "See [reload](../reload.md)."),
+    _Section("Telemetry", "telemetry", "", "See [telemetry](../telemetry.md#traces)."),
+    _Section(_SHARED, _SHARED, "", "Every rule has `kind` and `name`. Its section lists which of the others it has."),
     _Section(
         "RepublishRule",
         "Rule republish",
         "",
         "See [republish](../republish.md).",
     ),
-    _Section("RepublishObject", "The object republish"),
+    _Section("RepublishObject", "A republish object", obvious=True),
     _Section(
         "SourcesRule",
         "Rule sources",
         "",
-        "See [sources, mirrors, buckets](../copying.md).",
+        "See [copying](../copying.md).",
     ),
     _Section(
         "MirrorRule",
         "Rule mirror",
         "",
-        "See [sources, mirrors, buckets](../copying.md#mirror-and-keep_sequence).",
+        "See [mirrors](../copying.md#mirror-and-keep_sequence).",
     ),
-    _Section("Source", "An entry of sources, or mirror"),
-    _Section("SubjectTransform", "A subject transform"),
-    _Section("External", "The object external"),
+    _Section("Source", "A source"),
+    _Section("SubjectTransform", "A subject transform", obvious=True),
+    _Section("External", "external"),
     _Section("HeaderEquals", "where"),
     _Section(
         "KvSourcesRule",
@@ -96,12 +101,12 @@ _SECTIONS: Final = (
         "",
         "See [buckets](../buckets.md).",
     ),
-    _Section("KvSource", "An entry of kv_sources"),
+    _Section("KvSource", "A source bucket", obvious=True),
     _Section(
         "SubjectTransformRule",
         "Rule subject_transform",
         "",
-        "See [a stream's ingress](../subject-transform.md).",
+        "See [ingress](../subject-transform.md).",
     ),
     _Section(
         "AdvisoriesRule",
@@ -117,31 +122,29 @@ _SECTIONS: Final = (
     ),
     _Section(
         "RuleTest",
-        "A test of a rule",
+        "A test",
         f"rules: [{{name: monitor, kind: republish, stream: ORDERS, {_ORDERS}}}]\n"
         "tests:\n  - name: an order is republished\n    rule: monitor\n"
         "    given: {subject: orders.1}\n    expect: [{subject: monitor.orders.1}]",
         "See [tests of rules](../testing-rules.md).",
     ),
-    _Section("GivenMessage", "given"),
+    _Section("GivenMessage", "given", obvious=True),
     _Section("ExpectedMessage", "expect"),
 )
 _HEADINGS: Final = {section.model: section.heading for section in _SECTIONS}
 _HEAD: Final = """\
 # Configuration
 
-Every key of the configuration file, from its JSON schema. This page is generated: `python -m docs.reference --write`.
+Every key of the configuration file. Any other key is an error. Paths are relative to the file.
+`nats-bridge check -c FILE` reports mistakes with line and column.
 
-`nats-bridge check --schema > schema.json` prints the schema. With `# yaml-language-server: $schema=schema.json` as the
-first line of your file, editors complete keys and mark mistakes. `nats-bridge check -c FILE` prints mistakes with line
-and column. A key that is not listed here is an error.
+Editors complete keys if you save the output of `nats-bridge check --schema` as `schema.json`, and begin your file with
+`# yaml-language-server: $schema=schema.json`.
 
-The environment wins over the file. A variable is `BRIDGE_` and the keys in capitals, with two underscores between
-levels, as in `BRIDGE_HTTP__LISTEN=:8322`. Lists and mappings are JSON:
+Environment variables override the file. Write `BRIDGE_` and the keys in capitals, with two underscores between levels,
+and lists and mappings as JSON: `BRIDGE_HTTP__LISTEN=:8322`,
 `BRIDGE_CONNECTIONS__DEFAULT__SERVERS='["nats://127.0.0.1:4222"]'`. With `BRIDGE_SECRETS_DIR=/run/secrets`, a file in
-that folder with the name of a variable does the same. A variable wins over it.
-
-Paths of files are relative to the configuration file.
+that folder can replace the variable of the same name.
 """
 
 
@@ -159,14 +162,16 @@ def page() -> str:
     parts = [_HEAD]
     for section in _SECTIONS:
         model = models.get(section.model, {})
-        rows = shared if section.heading == _SHARED else _rows(model, models)
+        rows = [_KIND, *shared] if section.heading == _SHARED else _rows(model, models)
         parts.append(f"## {section.heading}\n")
-        parts.append(f"{model.get('description', '')} {section.more}".strip() + "\n")
+        about = "" if section.obvious else model.get("description", "")
+        parts += [f"{text}\n"] if (text := f"{about} {section.more}".strip()) else []
         if section.model in rules:
-            several = ", ".join(row[0] for row in rows if row in shared)
-            parts.append(f"Also {several}, as in [{_SHARED.lower()}](#{_anchor(_SHARED)}).\n")
+            several = [row[0] for row in rows if row in shared and row[0] != code("name")]
+            listed = "all" if len(several) == len(shared) - 1 else ", ".join(several)
+            parts += [f"Also {listed} of the [{_SHARED.lower()}](#{_anchor(_SHARED)}).\n"] if several else []
             rows = [row for row in rows if row not in shared]
-        parts.append(table(("key", "meaning", "type and default"), rows))
+        parts.append(table(("key", "meaning", "type, default"), rows))
         if section.example:
             parts.append(fenced("yaml", section.example))
     return "\n".join(parts)
@@ -177,16 +182,23 @@ def _rows(model: dict[str, Any], models: dict[str, Any]) -> list[tuple[str, str,
     # What has to be given comes first.
     fields = sorted(model["properties"].items(), key=lambda item: item[0] not in required)
     return [
-        (code(key), field["description"], _type(field, models) + (", required" if key in required else _default(field)))
+        (code(key), field["description"], _type_and_default(field, models) + ", required" * (key in required))
         for key, field in fields
+        if key != "kind"
     ]
+
+
+def _type_and_default(field: dict[str, Any], models: dict[str, Any]) -> str:
+    kind = _type(field, models)
+    marked = kind.replace(one := code(str(field.get("default"))), f"{one} (default)", 1)
+    return marked if marked != kind else kind + _default(field)
 
 
 def _default(field: dict[str, Any]) -> str:
     value = field.get("default")
-    if value is None or value == [] or isinstance(value, dict):
+    if value in (None, "", []) or isinstance(value, dict):
         return ""
-    return f", default {code(json.dumps(value, ensure_ascii=False))}"
+    return f", {code(json.dumps(value, ensure_ascii=False))}"
 
 
 def _anchor(heading: str) -> str:
@@ -203,30 +215,32 @@ def _type(field: dict[str, Any], models: dict[str, Any]) -> str:
     for several in ("anyOf", "oneOf"):
         if several in field:
             kinds = [_type(one, models) for one in field[several] if one.get("type") != "null"]
-            return " or ".join(dict.fromkeys(kinds)) if len(kinds) < 4 else ", ".join(kinds)
+            return " or ".join(dict.fromkeys(kinds))
     if "const" in field:
         return code(field["const"])
     if "enum" in field:
         return ", ".join(code(str(value)) for value in field["enum"])
     match field.get("type"):
+        case "array" if "discriminator" in field["items"] or "oneOf" in field["items"]:
+            return "list of rules"
         case "array":
             item = _type(field["items"], models)
             return "list of strings" if item == "string" else f"list of {item}"
         case "object" if isinstance(field.get("additionalProperties"), dict):
-            return f"mapping of a name to {_type(field['additionalProperties'], models)}"
+            value = _type(field["additionalProperties"], models)
+            return "strings by name" if value == "string" else f"{value} by name"
         case "object":
             keys = ", ".join(f"{key}: {_type(value, models)}" for key, value in field["properties"].items())
             return f"{{{keys}}}"
         case "string":
-            return {"path": "path of a file", "date-time": "time"}.get(field.get("format", ""), "string")
+            return "time" if field.get("format") == "date-time" else "string"
         case "number" | "integer" as kind:
-            return {"number": "number", "integer": "integer"}[kind] + _bounds(field)
+            return f"{kind}{_bounds(field)}"
         case "boolean":
             return "boolean"
     raise ValueError(f"docs/reference/configuration.py knows no words for {field}")
 
 
 def _bounds(field: dict[str, Any]) -> str:
-    words = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}
-    bounds = [f"{word} {field[key]:g}" for key, word in words.items() if key in field]
-    return f" ({', '.join(bounds)})" if bounds else ""
+    words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to"}
+    return "".join(f" {word} {field[key]:g}" for key, word in words.items() if key in field)

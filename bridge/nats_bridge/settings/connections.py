@@ -114,15 +114,13 @@ def prefix_problem(value: str) -> str | None:
 class Tls(Part):
     """A connection's TLS settings."""
 
-    ca: Path | None = Field(default=None, description="PEM file with the certificate authorities to trust")
+    ca: Path | None = Field(default=None, description="PEM file with trusted certificate authorities")
     cert: Path | None = Field(default=None, description="PEM file with the client's certificate; needs `key`")
-    key: Path | None = Field(
-        default=None, description="PEM file with the key of the client's certificate; needs `cert`"
-    )
+    key: Path | None = Field(default=None, description="PEM file with its key; needs `cert`")
     handshake_first: Flag = Field(
-        default=False, description="TLS before the server's INFO, as `handshake_first` on the server"
+        default=False, description="begin with TLS, as `handshake_first` on the server requires"
     )
-    hostname: str | None = Field(default=None, description="the name to expect in the server's certificate")
+    hostname: str | None = Field(default=None, description="name to expect in the server's certificate")
     insecure: Flag = Field(default=False, description="do not verify the server's certificate (tests only)")
 
 
@@ -133,13 +131,13 @@ class Connection(Part):
         tuple[_ServerUrl, ...], BeforeValidator(_listed, json_schema_input_type=str | list[_ServerUrl])
     ] = Field(
         default=(),
-        description="URLs of the system's servers, such as nats://127.0.0.1:4222 or tls://example.com:4222",
+        description="URLs, such as nats://127.0.0.1:4222 or tls://example.com:4222",
         examples=[["nats://127.0.0.1:4222"]],
     )
     context: str | None = Field(
         default=None,
         min_length=1,
-        description="name of a context of the `nats` command line to take everything from",
+        description="context of the `nats` command line, instead of servers and credentials",
     )
     creds: Path | None = Field(default=None, description="credentials file (user JWT and seed)")
     nkey_seed_file: Annotated[Path | None, InsteadOf(("nkey", "nkey_seed", "seed"))] = Field(
@@ -148,30 +146,27 @@ class Connection(Part):
     token_file: Annotated[Path | None, InsteadOf(("token",))] = Field(default=None, description="file with a token")
     user: str | None = Field(default=None, min_length=1, description="user name; needs `password_file`")
     password_file: Annotated[Path | None, InsteadOf(("password", "pass"))] = Field(
-        default=None, description="file with the password of `user`"
+        default=None, description="file with the user's password"
     )
-    tls: Tls | None = Field(
-        default=None, description="TLS; not needed for tls:// URLs with a publicly trusted certificate"
-    )
+    tls: Tls | None = Field(default=None, description="TLS; not needed for tls:// and a publicly trusted certificate")
     domain: str | None = Field(
         default=None,
-        description="JetStream domain whose streams the rules use: requests begin with $JS.<domain>.API",
+        description="JetStream domain of the streams",
         examples=["leaf"],
     )
     api_prefix: str | None = Field(
         default=None,
-        description="what requests to JetStream begin with, such as an import's own name for another account's API;"
-        " not together with `domain`",
+        description="prefix of requests to JetStream, instead of `domain`, for example of an import",
         examples=["$JS.west.API"],
     )
-    inbox_prefix: str = Field(default="_INBOX", description="prefix of the inboxes the bridge subscribes to")
-    connect_timeout: float = Field(default=5.0, gt=0, le=600, description="seconds to wait for one server to answer")
+    inbox_prefix: str = Field(default="_INBOX", description="prefix of the inboxes")
+    connect_timeout: float = Field(default=5.0, gt=0, le=600, description="seconds to wait for a server's answer")
     reconnect_max_wait: float = Field(
         default=5.0,
         gt=0,
         le=600,
-        description="seconds at most between two attempts to connect again, half of it on average; the first attempts"
-        " come sooner, and those after refused credentials up to six times later",
+        description="longest wait between attempts to reconnect, in seconds; up to six times as long after refused"
+        " credentials",
     )
 
     @field_validator("inbox_prefix")

@@ -17,11 +17,11 @@ from nats_transforms.dialect import NEWEST, Dialect, dialect
 
 
 class LeadershipSettings(Part):
-    """Leases of rules in a key-value bucket; without this section, the sidecar assumes that it is the only instance."""
+    """Leases, with which several replicas of this sidecar share the rules."""
 
     connection: str = Field(default="default", description="connection of the bucket")
     bucket: BucketName = Field(
-        default="NATS_BRIDGE", description="the key-value bucket for the leases; created if it does not exist"
+        default="NATS_BRIDGE", description="key-value bucket for the leases; created if it does not exist"
     )
     ttl: float = Field(
         default=3.0,
@@ -31,7 +31,7 @@ class LeadershipSettings(Part):
     )
     share: Flag = Field(
         default=False,
-        description="spread the rules evenly over the replicas, instead of leaving all to the one that started first",
+        description="spread the rules evenly over the replicas, instead of leaving all to the first one",
     )
 
 
@@ -47,21 +47,18 @@ _LeadershipField = Annotated[LeadershipSettings | None, BeforeValidator(_written
 
 
 class Telemetry(Part):
-    """Exports in addition to metrics, which are always at `/metrics`."""
+    """Traces by OTLP. Metrics are always at `/metrics`."""
 
     trace: Literal["passthrough", "link", "continue"] = Field(
         default="passthrough",
-        description="messages always keep their traceparent; link: a span per batch, linked to the messages' traces;"
-        " continue: a span per message of a sampled trace, in that trace",
+        description="passthrough: no spans; link: a span per batch; continue: a span per message of a sampled trace",
     )
 
 
 class Reload(Part):
     """When the sidecar reads its configuration again."""
 
-    watch: Flag = Field(
-        default=True, description="reload a changed file automatically; SIGHUP and POST /-/reload reload it in any case"
-    )
+    watch: Flag = Field(default=True, description="reload the file when it changes")
 
 
 class Http(Part):
@@ -70,17 +67,16 @@ class Http(Part):
     listen: str = Field(default="127.0.0.1:8322", description="host:port, or an empty string to turn it off")
     hosts: tuple[str, ...] = Field(
         default=(),
-        description="additional host names to accept in the Host header; addresses and names that no outsider can own "
-        "are "
-        "always accepted",
+        description="additional names to accept in the Host header",
     )
     changes_from: Literal["loopback", "anywhere", "nowhere"] = Field(
-        default="loopback", description="who may POST /-/reload and /-/drain: this machine (or pod), any address, none"
+        default="loopback",
+        description="who may request a reload or a drain: this machine (or pod), any address, or nobody",
     )
     wedged_after: float = Field(
         default=60.0,
         ge=1,
-        description="seconds without progress, with messages in flight and nothing to wait for, until /livez fails",
+        description="seconds until a wedged rule makes /livez fail",
     )
 
     @property
@@ -111,9 +107,9 @@ class Log(Part):
     """The sidecar's log, on standard error."""
 
     format: Literal["auto", "json", "console"] = Field(
-        default="auto", description="json, console, or auto: console at a terminal, json elsewhere"
+        default="auto", description="auto: console at a terminal, json elsewhere"
     )
-    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="minimum log level")
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="lowest level to log")
 
 
 PREFIX: Final = "BRIDGE_"
@@ -163,31 +159,31 @@ class Settings(BaseSettings):
     # Defaults that are models are constructed: calling the model would build its validator as this module is imported.
 
     name: DurableName = Field(
-        default="nats-bridge", description="the sidecar's name; part of the names of its durable consumers"
+        default="nats-bridge", description="the sidecar's name, which is part of its consumers' names"
     )
     connections: dict[str, Connection] = Field(
         default_factory=lambda: {"default": Connection(servers=("nats://127.0.0.1:4222",))},
-        description="named connections; rules refer to them with `from` and `to`",
+        description="connections by name; rules refer to them with `from` and `to`",
     )
-    http: Http = Field(default=Http.model_construct(), description="the bridge's own HTTP server")
+    http: Http = Field(default=Http.model_construct(), description="the HTTP server")
     dialect: str = Field(
         default=_DEFAULT_DIALECT,
-        description='server version whose behaviour is reproduced, for example "2.15" or "2.10.27", or "native"',
+        description='server version to reproduce, such as "2.15" or "2.10.27"; "native": that of the connected server',
     )
-    log: Log = Field(default=Log.model_construct(), description="logging")
+    log: Log = Field(default=Log.model_construct(), description="the log")
     leadership: _LeadershipField = Field(
-        default=None, description="leases, for several replicas of this sidecar; not set: this is the only replica"
+        default=None, description="leases of several replicas; absent: this is the only replica"
     )
     fail_fast: Flag = Field(
         default=False,
-        description="exit if a rule fails, or if a server is unreachable at the start, instead of trying again",
+        description="exit, instead of trying again, if a rule fails or a server is unreachable at the start",
     )
-    reload: Reload = Field(default=Reload.model_construct(), description="reading the configuration again")
+    reload: Reload = Field(default=Reload.model_construct(), description="reload of this file")
     telemetry: Telemetry = Field(default=Telemetry.model_construct(), description="traces")
-    rules: tuple[AnyRule, ...] = Field(default=(), description="what to do")
+    rules: tuple[AnyRule, ...] = Field(default=(), description="the sidecar's work")
     tests: tuple[RuleTest, ...] = Field(
         default=(),
-        description="tests of rules: a message and the expected results; used only by nats-bridge check",
+        description="tests of rules, which only nats-bridge check runs",
     )
 
     def rule_named(self, name: str) -> Rule:

@@ -20,8 +20,8 @@ from nats_bridge.settings.base import (
 from nats_bridge.settings.rule_fields import StartSequence, StartTime
 from nats_transforms.selection import HeaderCondition
 
-EXCLUDE: Final = "subjects to leave out, decided before any transform; not known to servers"
-WHERE: Final = "only messages with this header, such as {header: X-Region, equals: eu}; not known to servers"
+EXCLUDE: Final = "subjects to leave out, compared before any transform"
+WHERE: Final = "only messages with this header"
 """The descriptions of `exclude` and `where`."""
 
 ENTRY_START: Final = "each entry says where it begins, with opt_start_seq or opt_start_time"
@@ -31,13 +31,13 @@ _BY_KEY: Final = "keys are selected with key_transforms, without dest they stay 
 
 
 class RepublishObject(Part):
-    """The `republish` object of a stream's configuration, as the server takes it."""
+    """The server's `republish` object."""
 
-    src: Subject = Field(default=">", description="subjects to republish; may hold wildcards")
+    src: Subject = Field(default=">", description="subjects to republish, wildcards allowed")
     dest: Annotated[str, Hint("the subject to republish to, with $1 or {{functions}}")] = Field(
-        description="where to, with $1 or {{functions}}; see ADR-28 and ADR-30"
+        description="destination, with $1 or {{functions}}"
     )
-    headers_only: StrictBool = Field(default=False, description="send no bodies, only Nats-Msg-Size")
+    headers_only: StrictBool = Field(default=False, description="send the header Nats-Msg-Size instead of the payload")
 
     def native(self) -> dict[str, Any]:
         """Return the object as the server writes it, for a stream's configuration or for the engine."""
@@ -45,10 +45,10 @@ class RepublishObject(Part):
 
 
 class HeaderEquals(Part):
-    """A condition on a message's header; no server knows it."""
+    """A condition on a header, which servers do not have."""
 
-    header: HeaderName = Field(description="the header's name; upper and lower case count")
-    equals: str = Field(description="its last value, without white space around it")
+    header: HeaderName = Field(description="name of the header, case-sensitive")
+    equals: str = Field(description="its last value, without surrounding white space")
 
     @property
     def condition(self) -> HeaderCondition:
@@ -57,10 +57,10 @@ class HeaderEquals(Part):
 
 
 class SubjectTransform(Part):
-    """A subject transform, as the server takes it."""
+    """The server's subject transform."""
 
-    src: Subject = Field(default="", description="subjects to transform; may hold wildcards; empty means all")
-    dest: str = Field(default="", description="the new subject, with $1 or {{functions}}; empty keeps the subject")
+    src: Subject = Field(default="", description="subjects to transform; empty: all")
+    dest: str = Field(default="", description="new subject, with $1 or {{functions}}; empty: unchanged")
 
     def native(self) -> dict[str, Any]:
         """Return the object as the server writes it."""
@@ -68,12 +68,12 @@ class SubjectTransform(Part):
 
 
 class External(Part):
-    """The target server's way to a stream of another account or domain: for the source record."""
+    """The native address of a stream in another account or domain."""
 
     api: Annotated[str, Hint("the prefix of the JetStream API there, such as $JS.west.API")] = Field(
         min_length=1, description="prefix of the JetStream API there, such as $JS.west.API"
     )
-    deliver: str = Field(default="", description="prefix of the subjects that it delivers to")
+    deliver: str = Field(default="", description="prefix of its delivery subjects")
 
     def native(self) -> dict[str, Any]:
         """Return the object as the server writes it."""
@@ -81,7 +81,7 @@ class External(Part):
 
 
 class Source(Part):
-    """One entry of `sources`, or `mirror`, as the server takes it; and from which connection."""
+    """The server's entry of `sources`, or its `mirror`, with additions."""
 
     misplaced: ClassVar[Mapping[str, str]] = {
         "filter_subjects": 'write subject_transforms: [{src: "a.>"}, {src: "b.>"}]; without dest subjects stay',
@@ -90,33 +90,32 @@ class Source(Part):
     }
 
     name: Annotated[StreamName, Hint("the name of the stream that is copied from")] = Field(
-        description="the stream that is copied from"
+        description="stream to copy"
     )
     filter_subject: Subject = Field(default="", description="only these subjects")
     subject_transforms: tuple[SubjectTransform, ...] = Field(
-        default=(), description="which subjects to select, and how to transform them; the first that matches counts"
+        default=(), description="subjects to select and transform; the first match counts"
     )
     opt_start_seq: StartSequence | None = Field(
-        default=None, description="first sequence wanted, when nothing has been copied yet"
+        default=None, description="first sequence to copy, if nothing was copied yet"
     )
     opt_start_time: StartTime | None = Field(
-        default=None, description="earliest time wanted, when nothing has been copied yet"
+        default=None, description="earliest time to copy, if nothing was copied yet"
     )
     external: External | None = Field(
-        default=None, description="how the target's server would reach this stream; written into source records"
+        default=None, description="native address of the stream; only written into source records"
     )
     exclude: tuple[Subject, ...] = Field(default=(), description=EXCLUDE)
     where: HeaderEquals | None = Field(default=None, description=WHERE)
     acknowledge: Flag = Field(
         default=False,
-        description="of a work-queue or interest stream: acknowledge each message when its copy is stored, so that the"
-        " stream can remove it; not known to servers",
+        description="for a work-queue or interest stream: acknowledge each message when its copy is stored",
     )
     rename_objects: Flag = Field(
         default=False,
-        description="of an object store: metadata names the bucket that receives, which native copies do not",
+        description="for an object store: name the target's bucket in the metadata",
     )
-    connection: str = Field(default="default", alias="from", description="connection that holds the stream")
+    connection: str = Field(default="default", alias="from", description="connection of the stream")
 
     def native(self) -> dict[str, Any]:
         """Return the object as the server writes it, for a stream's configuration or for the engine."""
@@ -145,14 +144,14 @@ class KvSource(Part):
     }
 
     bucket: Annotated[BucketName, Hint("the name of the bucket that is copied from")] = Field(
-        description="the bucket that is copied from"
+        description="bucket to copy"
     )
     key_transforms: tuple[SubjectTransform, ...] = Field(
-        default=(), description="which keys to select, and how to transform them; the first that matches counts"
+        default=(), description="keys to select and transform; the first match counts"
     )
-    exclude: tuple[Subject, ...] = Field(default=(), description="keys to leave out, before any transform")
-    external: External | None = Field(default=None, description="as in sources")
-    connection: str = Field(default="default", alias="from", description="connection that holds the bucket")
+    exclude: tuple[Subject, ...] = Field(default=(), description="keys to leave out, compared before any transform")
+    external: External | None = Field(default=None, description="native address of the bucket's stream")
+    connection: str = Field(default="default", alias="from", description="connection of the bucket")
 
     def entry(self, bucket: str) -> Source:
         """Return the bucket as an entry of the `sources` of another bucket's stream."""

@@ -38,44 +38,42 @@ _OneSubject = Annotated[str, AfterValidator(_one_subject)]
 
 
 class GivenMessage(Part):
-    """A message as the rule receives it: stored in its stream, or published to it."""
+    """The message that the rule receives."""
 
-    subject: _OneSubject = Field(description="its subject")
-    headers: Annotated[dict[str, str], AfterValidator(_lines)] = Field(
-        default={}, description="its headers, in this order"
-    )
-    payload: str = Field(default="", description="its payload, as text")
+    subject: _OneSubject = Field(description="subject")
+    headers: Annotated[dict[str, str], AfterValidator(_lines)] = Field(default={}, description="headers, in this order")
+    payload: str = Field(default="", description="payload, as text")
     stream: str | None = Field(
-        default=None, description="the stream that holds it; left out: every source of the rule is tried"
+        default=None, description="stream that holds it; absent: every source of the rule is tried"
     )
-    sequence: int = Field(default=1, ge=1, description="its sequence in the stream")
+    sequence: int = Field(default=1, ge=1, description="sequence in the stream")
     last_sequence: int = Field(
-        default=0, ge=0, description="the sequence of the message before it with the same subject; 0: there is none"
+        default=0, ge=0, description="sequence of the previous message with this subject; 0: none"
     )
     time: Annotated[str, AfterValidator(_utc)] = Field(
-        default="2026-01-01T00:00:00Z", description="when the stream stored it, in UTC"
+        default="2026-01-01T00:00:00Z", description="time when it was stored, in UTC"
     )
 
 
 class ExpectedMessage(Part):
-    """The expected result; members that are left out may be anything."""
+    """A message that the rule should publish or store. Keys that you leave out are not compared."""
 
-    subject: str = Field(description="its subject")
+    subject: str = Field(description="subject")
     headers: Annotated[dict[str, str | None], AfterValidator(_lines)] = Field(
-        default={}, description="headers that it must have, each with its last value; null: that it must not have"
+        default={}, description="expected headers, each with its last value; null: must be absent"
     )
-    payload: str | None = Field(default=None, description="its payload, as text")
+    payload: str | None = Field(default=None, description="payload, as text")
 
 
 class RuleTest(Part):
-    """One message, and what one rule must make of it."""
+    """One message, and the messages that a rule should make of it."""
 
     misplaced: ClassVar[Mapping[str, str]] = {"stream": "the stream is that of 'rule'; remove it"}
 
-    name: str = Field(default="", description="what it shows; left out: the rule and the subject")
-    rule: str = Field(description="the name of the rule")
-    given: GivenMessage = Field(description="the message that the rule receives")
-    expect: tuple[ExpectedMessage, ...] = Field(description="what the rule publishes or stores; []: nothing")
+    name: str = Field(default="", description="title in the output of check")
+    rule: str = Field(description="name of the rule")
+    given: GivenMessage = Field(description="message that the rule receives")
+    expect: tuple[ExpectedMessage, ...] = Field(description="messages that the rule publishes or stores; []: none")
 
     @property
     def title(self) -> str:

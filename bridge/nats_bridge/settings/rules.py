@@ -20,11 +20,11 @@ from nats_bridge.settings.rule_parts import Source
 RuleName = Annotated[
     DurableName,
     Hint("give every rule a name of its own"),
-    Field(description="the rule's name, in logs, metrics and its durable consumer's name"),
+    Field(description="the rule's name, for logs, metrics and its durable consumer"),
 ]
 """The name of a rule, as a field."""
 
-DIALECT: Final = "server version whose behaviour is reproduced, instead of the configuration's dialect"
+DIALECT: Final = "server version to reproduce, instead of the file's `dialect`"
 """The description of a rule's dialect."""
 
 

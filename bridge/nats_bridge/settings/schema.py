@@ -25,7 +25,7 @@ def configuration_schema() -> dict[str, Any]:
     top["connections"] |= {"minProperties": 1, "default": {"default": {"servers": ["nats://127.0.0.1:4222"]}}}
     # Null is refused: only an absent key means no leadership.
     top["leadership"] = {"$ref": "#/$defs/LeadershipSettings", "description": top["leadership"]["description"]}
-    top[SCHEMA_KEY] = {"description": "schema location for editors; ignored by the sidecar", "type": "string"}
+    top[SCHEMA_KEY] = {"description": "location of the schema, for editors", "type": "string"}
     _dialect(top["dialect"])
     for part in schema["$defs"].values():
         if "dialect" in part.get("properties", {}):

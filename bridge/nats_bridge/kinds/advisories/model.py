@@ -13,7 +13,7 @@ from nats_bridge.settings.rules import DIALECT, Rule, RuleName
 
 
 class AdvisoriesRule(Rule):
-    """Republish JetStream's advisories, if wanted with the message that they are about."""
+    """Republish JetStream's advisories, or the messages that they are about."""
 
     misplaced: ClassVar[Mapping[str, str]] = {
         "stream": "the stream is part of the advisories' subjects, put it into republish.src; captured_by names a"
@@ -26,20 +26,16 @@ class AdvisoriesRule(Rule):
     republish: Annotated[
         RepublishObject,
         Hint('for example: republish: {src: "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*", dest: "dlq.$1.$2"}'),
-    ] = Field(description="which advisories to select, and how to transform their subjects")
-    attach_message: Flag = Field(
-        default=False, description="publish the message that the advisory is about, the advisory in its headers"
-    )
+    ] = Field(description="advisories to select, and their new subjects")
+    attach_message: Flag = Field(default=False, description="publish the message, with the advisory in its headers")
     captured_by: StreamName | None = Field(
-        default=None, description="a stream that stores these advisories: they are read from it, so that none is missed"
+        default=None, description="stream that stores the advisories, so that the rule misses none"
     )
     copies_in: tuple[StreamName, ...] = Field(
-        default=(), description="streams with copies of the messages, for those that their own stream has lost"
+        default=(), description="streams with copies of messages that their own stream lost"
     )
-    source_connection: str = Field(
-        default="default", alias="from", description="connection that receives the advisories"
-    )
-    target_connection: str = Field(default="default", alias="to", description="connection that is published to")
+    source_connection: str = Field(default="default", alias="from", description="connection of the advisories")
+    target_connection: str = Field(default="default", alias="to", description="connection to publish to")
     dialect: str | None = Field(default=None, description=DIALECT)
 
     @property

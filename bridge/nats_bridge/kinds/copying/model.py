@@ -29,18 +29,18 @@ class CopyingRule(Rule):
         "durable": _ONCE,
     }
 
-    target_connection: str = Field(default="default", alias="to", description="connection that holds the stream")
+    target_connection: str = Field(default="default", alias="to", description="connection of the target")
     on_rejected: OnRejectedField = Field(
         default=OnRejected(),
-        description='what to do with a message that the stream refuses: stop, or {skip: "dead.letter.subject"}',
+        description="for a message that the target rejects: stop, or publish it on the subject `skip` and continue",
         json_schema_extra={"default": "stop"},
     )
     on_recreated: Literal["stop", "restart"] = Field(
-        default="stop", description="what to do when a source is a new stream of the same name"
+        default="stop", description="if a source was deleted and recreated: stop, or copy the new stream"
     )
     strict_order: Flag = Field(
         default=False,
-        description="wait for each message's answer: order is kept even if a cluster changes leaders; slow",
+        description="keep the order even if a cluster changes leaders; slow, because each message waits for an answer",
     )
     dialect: str | None = Field(default=None, description=DIALECT)
 
@@ -71,7 +71,7 @@ class CopyingRule(Rule):
 
 
 class SourcesRule(CopyingRule):
-    """Copy from streams into a stream, as the server does with `sources`."""
+    """Copy streams into a stream, as the server does with `sources`."""
 
     misplaced: ClassVar[Mapping[str, str]] = {
         **CopyingRule.misplaced,
@@ -79,10 +79,10 @@ class SourcesRule(CopyingRule):
     }
 
     name: RuleName
-    kind: Literal["sources"] = Field(description="copy from streams into a stream")
-    stream: Annotated[StreamName, Hint("the name of the target stream")] = Field(description="the stream that receives")
+    kind: Literal["sources"] = Field(description="copy streams into a stream")
+    stream: Annotated[StreamName, Hint("the name of the target stream")] = Field(description="target stream")
     sources: Annotated[tuple[Source, ...], Hint("for example: sources: [{name: ORDERS}]")] = Field(
-        description="the sources, as in a stream's configuration", min_length=1
+        description="the sources", min_length=1
     )
 
     @property
@@ -109,14 +109,12 @@ class MirrorRule(CopyingRule):
     name: RuleName
     kind: Literal["mirror"] = Field(description="copy one stream into another")
     stream: Annotated[StreamName, Hint("the name of the target stream")] = Field(
-        description="the target: an ordinary stream, not a native mirror"
+        description="target stream: an ordinary stream, not a native mirror"
     )
-    mirror: Annotated[Source, Hint("for example: mirror: {name: ORDERS}")] = Field(
-        description="the source, as in a stream's configuration"
-    )
-    keep_sequence: Flag = Field(default=False, description="the copies have the source's sequence numbers")
+    mirror: Annotated[Source, Hint("for example: mirror: {name: ORDERS}")] = Field(description="the source")
+    keep_sequence: Flag = Field(default=False, description="keep the source's sequence numbers")
     filler_subject: str | None = Field(
-        default=None, description="with keep_sequence: a subject of the stream for numbers that the source lacks"
+        default=None, description="with keep_sequence: subject of the target for numbers that the source lacks"
     )
 
     @property
@@ -141,9 +139,9 @@ class KvSourcesRule(CopyingRule):
 
     name: RuleName
     kind: Literal["kv_sources"] = Field(description="copy buckets into a bucket")
-    bucket: Annotated[BucketName, Hint("the name of the target bucket")] = Field(description="the bucket that receives")
+    bucket: Annotated[BucketName, Hint("the name of the target bucket")] = Field(description="target bucket")
     sources: Annotated[tuple[KvSource, ...], Hint("for example: sources: [{bucket: SETTINGS}]")] = Field(
-        description="the buckets that are copied from", min_length=1
+        description="buckets to copy", min_length=1
     )
 
     @property

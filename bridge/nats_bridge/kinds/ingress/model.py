@@ -13,7 +13,7 @@ from nats_bridge.settings.rules import DIALECT, OneStreamRule, RuleName
 
 
 class SubjectTransformRule(OneStreamRule):
-    """A stream's ingress transform from outside: the publisher uses `src`, the stream stores `dest`."""
+    """Transform the subjects of messages before a stream stores them."""
 
     misplaced: ClassVar[Mapping[str, str]] = {
         "to": "publishers and stream are on one connection; 'from' names it",
@@ -23,11 +23,11 @@ class SubjectTransformRule(OneStreamRule):
     name: RuleName
     kind: Literal["subject_transform"] = Field(description="transform subjects at a stream's ingress")
     stream: Annotated[StreamName, Hint("the name of the stream that stores the transformed messages")] = Field(
-        description="the stream that stores, and answers the publisher"
+        description="stream that stores the messages"
     )
     subject_transform: Annotated[
         SubjectTransform, Hint('for example: subject_transform: {src: "in.*", dest: "stored.{{partition(8,1)}}.$1"}')
-    ] = Field(description="src: what publishers use; dest: what the stream stores")
+    ] = Field(description="from the subjects of publishers to the subjects of the stream")
     source_connection: str = Field(default="default", alias="from", description="connection of publishers and stream")
     dialect: str | None = Field(default=None, description=DIALECT)
 

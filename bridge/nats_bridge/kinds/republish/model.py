@@ -21,35 +21,33 @@ class Delivery(StrEnum):
 
 
 class RepublishRule(OneStreamRule):
-    """Republish the messages of a stream, as ADR-28 describes it for the server."""
+    """Republish the messages of a stream."""
 
     name: RuleName
     kind: Literal["republish"] = Field(description="republish what a stream stores")
     stream: Annotated[StreamName, Hint("the name of the stream to republish")] = Field(
-        description="the stream whose messages are republished"
+        description="stream to republish"
     )
     republish: Annotated[RepublishObject, Hint('for example: republish: {src: "orders.>", dest: "monitor.>"}')] = Field(
-        description="which subjects to select, and how to transform them; the native object"
+        description="subjects to select and transform"
     )
     exclude: tuple[Subject, ...] = Field(default=(), description=EXCLUDE)
     where: HeaderEquals | None = Field(default=None, description=WHERE)
-    source_connection: str = Field(default="default", alias="from", description="connection that holds the stream")
-    target_connection: str = Field(default="default", alias="to", description="connection that is published to")
+    source_connection: str = Field(default="default", alias="from", description="connection of the stream")
+    target_connection: str = Field(default="default", alias="to", description="connection to publish to")
     start: StartField = Field(
         default=Start(),
-        description="where to begin when the rule has no position yet: new, first, a sequence or a time",
+        description="first message, if the rule has no position yet",
         json_schema_extra={"default": "new"},
     )
     delivery: Delivery = Field(
         default=Delivery.AT_MOST_ONCE,
-        description="at_most_once: nothing is ever duplicated; at_least_once: nothing is ever lost",
+        description="at_most_once: no duplicates; at_least_once: no losses",
     )
-    durable: Flag = Field(
-        default=True, description="keep the position on the server; false leaves nothing behind there"
-    )
+    durable: Flag = Field(default=True, description="keep the position on the server")
     allow_side_effects: Flag = Field(
         default=False,
-        description="run even where watching changes what a work-queue or interest stream holds",
+        description="run even if reading changes which messages a work-queue or interest stream keeps",
     )
     dialect: str | None = Field(default=None, description=DIALECT)
 

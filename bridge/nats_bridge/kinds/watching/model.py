@@ -12,7 +12,7 @@ from nats_bridge.settings.rules import Rule, RuleName
 
 
 class WatchRule(Rule):
-    """Watch native mirrors and sources, and report which are stalled."""
+    """Watch native mirrors and sources, and report stalled ones."""
 
     misplaced: ClassVar[Mapping[str, str]] = {
         "from": "'connection' names the one whose account is watched",
@@ -23,31 +23,26 @@ class WatchRule(Rule):
 
     name: RuleName
     kind: Literal["watch"] = Field(description="watch native mirrors and sources for stalls")
-    connection: str = Field(default="default", description="connection whose account is watched")
+    connection: str = Field(default="default", description="connection to watch")
     watched_streams: tuple[StreamPattern, ...] = Field(
         default=("*",),
         alias="streams",
         min_length=1,
-        description="streams whose mirror or sources are watched; `*` stands for any characters",
+        description="streams to watch; `*` stands for any characters",
     )
     stalled_after: float = Field(
         default=20.0,
         ge=0.1,
         le=86_400,
-        description="seconds without progress, while messages are missing, before a copy counts as stalled",
+        description="seconds without progress, while messages are missing, until a copy counts as stalled",
     )
     on_stall: Literal["warn", "step_down"] = Field(
         default="warn",
-        description="warn: report it; step_down: also have the leader of the stream that copies step down, once,"
-        " where another leader can help",
+        description="step_down: also ask the copying stream's leader to step down once, if another leader can help",
     )
-    interval: float = Field(
-        default=3.0, ge=0.1, le=86_400, description="seconds from one comparison of all copies to the next"
-    )
-    max_requests: float = Field(
-        default=50.0, ge=1, le=10_000, description="requests per second that it sends at most, whatever it watches"
-    )
-    unready_on_stall: Flag = Field(default=False, description="whether the rule is not ready while a copy is stalled")
+    interval: float = Field(default=3.0, ge=0.1, le=86_400, description="seconds between comparisons")
+    max_requests: float = Field(default=50.0, ge=1, le=10_000, description="maximum number of requests per second")
+    unready_on_stall: Flag = Field(default=False, description="not ready while a copy is stalled")
 
     @property
     def dialect(self) -> None:
