@@ -105,9 +105,9 @@ def _show(side: str, shown: Message | None) -> None:
 @click.command("demo")
 @click.option("--server-version", "version", metavar="V", help="Version of the native server to start.")
 def demo_command(version: str | None) -> int:
-    """Start a native server, republish a stream natively and with the bridge, and compare what comes out.
+    """Start a native server, republish a stream natively and with the bridge, and compare the messages byte for byte.
 
-    Exit code 0: both sides agree, byte for byte. It removes everything afterwards.
+    Exit code 0: both sides agree. The server and its data are removed afterwards.
 
     \b
     Example:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 import click
 
-from docs.reference.markdown import code, fenced, table
+from docs.reference.markdown import code, fenced, items
 from nats_bridge.cli.entry import program
 
 # nats-conform's own commands and those on servers, which docs/conformance.md explains.
@@ -22,17 +25,18 @@ _GUIDES = {
     "backfill": "spark-backfill",
     "restore": "spark-restore",
     "diff": "spark-diff",
+    "conform": "conformance",
 }
 _HEAD = """\
 # Commands
 
-Every command with its options, from what `--help` says. This page is generated: `python -m docs.reference --write`.
-
-Exit codes, unless a command lists others: 0 success, 1 check failed, 2 usage or configuration error, 3 server
-unreachable. An error is one or two lines on standard error, and `nats-bridge --debug COMMAND` adds a traceback. Answers
-go to standard output, logs and progress to standard error. `capture`, `backfill` and `diff` need the extra `spark`
-([Spark](../spark.md)). `nats-conform COMMAND --help` has the options of the [suite](../conformance.md).
+Every command and its options. `nats-bridge --help` lists the packages of the commands, and `nats-bridge COMMAND --help`
+has more details and examples. Results go to standard output, logs and errors to standard error.
+`nats-bridge --debug COMMAND` adds a traceback. The [exit codes](errors.md#exit-codes) hold for all commands. A command
+lists the ones that mean more.
 """
+_SHARED: Final = "Shared options"
+_LONG: Final = re.compile("--[a-z]+")
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -53,12 +57,14 @@ def _with_parts(name: str, command: click.Command) -> Iterator[tuple[str, click.
 
 def page() -> str:
     """The page's text."""
-    return "\n".join(
-        [_HEAD, *(_reported(name, command) for name, command in commands() if not name.startswith(_SUITE))]
-    )
+    ours = [(name, command) for name, command in commands() if not name.startswith(_SUITE)]
+    counted = Counter(row for _, command in ours for row in _options(command))
+    shared = [row for row, times in counted.items() if times > 1]
+    parts = [_HEAD, f"## {_SHARED}\n", items(shared)]
+    return "\n".join((*parts, *(_reported(name, command, shared) for name, command in ours)))
 
 
-def _reported(name: str, command: click.Command) -> str:
+def _reported(name: str, command: click.Command, shared: Iterable[tuple[str, str]]) -> str:
     context = click.Context(command, info_name=name)
     arguments = [piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
     parts = [f"## {name}\n"]
@@ -77,15 +83,24 @@ def _reported(name: str, command: click.Command) -> str:
             parts.append(fenced("text", "\n".join(line.strip() for line in text.splitlines())))
         else:
             parts.append(" ".join(text.split()) + "\n")
-    options = [row for row in map(_option, command.get_params(context)) if row]
-    if options:
-        parts.append(table(("option", "meaning"), options))
+    options = _options(command)
+    own = [
+        (name, text + " [required]" * given) for (name, text), given in options.items() if (name, text) not in shared
+    ]
+    common = [
+        f"`{_LONG.findall(row[0])[0]}`" + " (required)" * given for row, given in options.items() if row in shared
+    ]
+    parts += [items(own)] if own else []
+    parts += [f"[{_SHARED}](#shared-options): {', '.join(common)}.\n"] if common else []
     return "\n".join(parts)
 
 
-def _option(parameter: click.Parameter) -> tuple[str, str] | None:
-    if not isinstance(parameter, click.Option) or parameter.hidden or "--help" in parameter.opts:
-        return None
-    record = parameter.get_help_record(click.Context(click.Command("any")))
-    assert record is not None
-    return code(record[0]), record[1] or ""
+def _options(command: click.Command) -> dict[tuple[str, str], bool]:
+    """The options of a command with their meanings, and whether each has to be given."""
+    context = click.Context(command)
+    found = {}
+    for parameter in command.get_params(context):
+        if isinstance(parameter, click.Option) and not parameter.hidden and "--help" not in parameter.opts:
+            option, meaning = parameter.get_help_record(context) or ("", "")
+            found[code(option), meaning.replace("  [required]", "")] = parameter.required
+    return found

@@ -29,6 +29,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: frozenset
     return "\n".join(lines) + "\n"
 
 
+def items(rows: Iterable[tuple[str, str]]) -> str:
+    """A list of terms with their meanings, with the line that ends it."""
+    return "".join(f"- {term}: {' '.join(meaning.split())}\n" for term, meaning in rows)
+
+
 def fenced(language: str, text: str) -> str:
     """A block of code, with the line that ends it."""
     return f"```{language}\n{text.rstrip()}\n```\n"

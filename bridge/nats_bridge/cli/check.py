@@ -27,26 +27,22 @@ if TYPE_CHECKING:
 @click.option(
     "--server",
     metavar="URL",
-    help="Also check the cluster: streams, loops, side effects. A URL replaces the servers of every connection;"
-    " 'config' means the servers in the file.",
+    help="Also check the cluster. A URL replaces the servers of every connection; 'config' keeps them.",
 )
 @click.option(
     "--permissions",
     is_flag=True,
-    help="Print the permissions that the connections' users need; --server makes them as narrow as possible.",
+    help="Print the permissions that the connections' users need, with --server as narrow as possible.",
 )
 @click.option("--nsc", is_flag=True, help="Print --permissions as nsc commands, for users with a JWT.")
-@click.option("--schema", is_flag=True, help="Print the JSON schema of configurations, for editors and other tools.")
+@click.option("--schema", is_flag=True, help="Print the JSON schema of configurations, for editors.")
 @click.option(
     "--previous",
     metavar="FILE",
-    help="The stream's current configuration, or its `nats stream info --json`. STREAM.json is then checked as an "
-    "update.",
+    help="The current configuration, or `nats stream info --json`, if STREAM.json is an update.",
 )
-@click.option(
-    "--dialect", metavar="V", help=f"The server version for STREAM.json, for example 2.10.27.  [default: {DEFAULT}]"
-)
-@click.option("--json", "as_json", is_flag=True, help='Print the result as JSON: {"ok", …}.')
+@click.option("--dialect", metavar="V", help=f"Server version for STREAM.json, such as 2.10.27.  [default: {DEFAULT}]")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def check_command(
     stream: str | None,
     config: Path | None,
@@ -58,19 +54,15 @@ def check_command(
     dialect: str | None,
     as_json: bool,
 ) -> int:
-    """Check a configuration and run its tests. With --server, also check the cluster as `run` would. It changes
-    nothing.
+    """Check a configuration and run its tests. With --server, also check the cluster as `run` would. Nothing is
+    changed.
 
-    Files that a connection names, such as certificates, need to exist only if the check connects. Otherwise a missing
-    file is a warning.
+    Or check a native stream configuration (STREAM.json, or - for stdin) as a server would when the stream is created
+    or, with --previous, updated. Messages and error codes are the server's own. Limits of the server and the account,
+    other streams and the stream's consumers are not checked.
 
-    Or validate a native stream configuration (STREAM.json, or - for stdin) as a server of the given version would when
-    the stream is created or, with --previous, updated. Every setting is checked, with the server's own messages and
-    error codes. Checks that need a running server are left out: limits of the server and the account, the number of
-    servers, other streams, and the stream's consumers.
-
-    Exit codes: 0 the configuration is valid; 1 a rule cannot run on that cluster, a test failed, or the server rejects
-    the stream configuration; 2 the bridge's configuration is invalid; 3 server unreachable.
+    Exit codes: 0 valid; 1 a rule cannot run on that cluster, a test failed, or a server would reject the stream
+    configuration; 2 the bridge's configuration is invalid.
 
     \b
     Example:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from nats_bridge.cli.options import optional_config_option
 from nats_bridge.errors import ConfigError
 from nats_bridge.settings import Connection, Settings, load
 from nats_bridge.settings.connections import check_server_url
@@ -24,9 +25,7 @@ def server_option(command: _Command) -> _Command:
 
 def connection_options(command: _Command) -> _Command:
     """`--server URL|NAME` and `-c FILE`."""
-    text = "A bridge configuration that contains the connection."
-    path = click.Path(path_type=Path)
-    return server_option(click.option("-c", "--config", metavar="FILE", type=path, help=text)(command))
+    return server_option(optional_config_option(command))
 
 
 def members_of(server: str) -> dict[str, Any]:

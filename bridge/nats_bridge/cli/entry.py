@@ -27,7 +27,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("cli.sidecar:run_command", "Run the rules of a configuration until SIGTERM."),
     "status": (
         "cli.status.command:status_command",
-        "Show the state of a running sidecar; --watch keeps showing it.",
+        "Show the state of a running sidecar.",
     ),
     "check": ("cli.check:check_command", "Check a configuration and its cluster, or a stream configuration."),
     "explain": ("cli.explain:explain_command", "Show how a transform produces a subject, token by token."),
@@ -41,7 +41,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
 _ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "conform": ("nats-conformance", "Compare servers, engine and bridge with the catalogue of cases."),
     "servers": ("nats-conformance", "List and fetch native NATS servers."),
-    "demo": ("nats-conformance", "See native republish and the bridge side by side."),
+    "demo": ("nats-conformance", "Compare native republish and the bridge."),
     "capture": ("nats-bridge-spark", "Capture streams as Parquet, on Spark."),
     "restore": ("nats-bridge-spark", "Recreate streams from captures, on Spark."),
     "backfill": ("nats-bridge-spark", "Copy a stream's history through a rule, on Spark."),
@@ -127,7 +127,8 @@ def _version() -> str:
 def program(ctx: click.Context, debug: bool, permissions: bool) -> None:
     """Republish and subject transforms for NATS JetStream, exactly as the server does them.
 
-    Exit codes: 0 success, 1 check failed, 2 usage or configuration error, 3 server unreachable.
+    Exit codes: 0 success, 1 check failed, 2 usage or configuration error, 3 server unreachable, 130 and 143 ended by a
+    signal.
 
     \b
     Example:

@@ -26,7 +26,7 @@ from nats_transforms.transform import Transform, compile_transform
 @click.argument("destination", metavar="DEST", required=False)
 @click.argument("subjects", metavar="[SUBJECT…]", nargs=-1)
 @dialect_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--jsonl", "as_lines", is_flag=True, help='Read {"src", "dest", "subject"} per line from stdin.')
 @click.pass_context
 def explain_command(
@@ -42,9 +42,8 @@ def explain_command(
 
     Exit codes: 0 all subjects match; 1 a subject does not match, or a server would reject the transform.
 
-    With --jsonl, every line of stdin is answered by one line on stdout, in order: {"subject": "…"},
-    {"subject": null} when the source does not match, or {"error": "…"}. Bytes of a subject that are not
-    UTF-8 are written, and understood, as \\udc80 to \\udcff (byte + 0xdc00).
+    With --jsonl, every line of stdin gets one line on stdout: {"subject": "…"}, {"subject": null} if the source does
+    not match, or {"error": "…"}. Bytes that are not UTF-8 are read and written as \\udc80 to \\udcff (byte + 0xdc00).
 
     \b
     Example:

@@ -19,28 +19,23 @@ from nats_bridge.settings import load
 @click.command("handoff")
 @config_option
 @click.argument("rule", metavar="RULE")
-@click.option(
-    "--back", is_flag=True, help="The reverse: print the stream without its native part, so that the bridge can resume."
-)
+@click.option("--back", is_flag=True, help="Print the stream without its native part, so that the bridge can resume.")
 @click.option(
     "--after",
     "after",
     multiple=True,
     metavar="SOURCE=SEQUENCE",
-    help="Sequence of the last message copied from a source, if the target's records do not show it.",
+    help="Last sequence copied from a source, if the target's records do not show it.",
 )
 @click.option("--apply", "apply", is_flag=True, help="Also send the update.")
-@click.option(
-    "--json", "as_json", is_flag=True, help='Print the result as JSON: {"ok", "update", "steps", "problems"}.'
-)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def handoff_command(config: Path, rule: str, back: bool, after: tuple[str, ...], apply: bool, as_json: bool) -> int:
     """Print the stream configuration that lets the server take over from RULE at exactly the next message.
 
     stdout gets only the body of the STREAM.UPDATE request; stderr gets the steps and their effects. Nothing is changed
     without --apply.
 
-    Exit codes: 0 the rule can be handed over; 1 it cannot, or not yet (each problem includes a remedy); 2 usage or
-    configuration error; 3 server unreachable.
+    Exit codes: 0 the rule can be handed over; 1 it cannot, or not yet, and each problem has a remedy.
 
     \b
     Example:

@@ -40,7 +40,7 @@ def _config(*, required: bool) -> Callable[[_Command], _Command]:
         type=click.Path(path_type=Path),
         required=required,
         metavar="FILE",
-        help="The configuration (YAML). BRIDGE_ environment variables override it.",
+        help="The bridge's configuration (YAML). BRIDGE_ environment variables override it.",
     )
 
 
@@ -53,7 +53,7 @@ def dialect_option(command: _Command) -> _Command:
         show_default=True,
         metavar="V",
         callback=to_dialect,
-        help="Server version whose behaviour is reproduced, for example 2.10 or 2.10.27.",
+        help="Server version to reproduce, such as 2.10 or 2.10.27.",
     )(command)
 
 

@@ -27,15 +27,15 @@ _DONE: Final = ("redriven", "doubtful", "refused", "interrupted")  # members of 
 @click.argument("stream")
 @connection_options
 @click.option("--consumer", metavar="NAME", help="Only messages that this consumer gave up on.")
-@click.option("--subject", metavar="FILTER", help="Only messages with this subject; wildcards allowed.")
+@click.option("--subject", metavar="FILTER", help="Only messages with this subject, wildcards allowed.")
 @click.option("--max", "most", type=click.IntRange(min=1), metavar="N", help="Maximum number of messages.")
 @click.option("--rate", type=click.FloatRange(min=0.01), metavar="N", help="Maximum messages per second.")
 @click.option(
     "--resend-doubtful",
     is_flag=True,
-    help="Also republish messages that an interrupted run may already have stored (can create duplicates).",
+    help="Also publish messages that an interrupted run may already have stored, which can create duplicates.",
 )
-@click.option("--apply", is_flag=True, help="Publish the messages. Without this option, nothing is changed.")
+@click.option("--apply", is_flag=True, help="Publish the messages.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def redrive_command(stream: str, as_json: bool, **given: Any) -> int:
     """Publish the dead letters of STREAM again on their original subjects, each message once. Without --apply, only
@@ -44,8 +44,7 @@ def redrive_command(stream: str, as_json: bool, **given: Any) -> int:
     The stream nats-bridge_redrive records which messages were put back, so another run does not put them back twice,
     even after a crash. SIGINT and SIGTERM finish messages in flight.
 
-    Exit codes: 0 all selected messages were put back, or could be; 1 some were not, or cannot be; 2 usage or
-    configuration error; 3 server unreachable; 130 and 143 stopped by a signal.
+    Exit codes: 0 all selected messages were put back, or could be; 1 some were not, or cannot be.
 
     \b
     Example:

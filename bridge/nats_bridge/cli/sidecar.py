@@ -23,7 +23,7 @@ def run_command(config: Path) -> int:
     """Run the rules of a configuration until SIGTERM.
 
     Logs go to stderr, as JSON or as readable text. SIGTERM and Ctrl-C finish messages in flight, then exit 0. SIGHUP
-    reloads the configuration; a changed file is also reloaded.
+    and a change of the file reload the configuration.
 
     \b
     Example:

@@ -31,9 +31,9 @@ _REQUESTS = 200.0  # per second, at most
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Treat a link as stalled after this many seconds without progress while messages are missing.",
+    help="Seconds without progress, while messages are missing, until a link counts as stalled.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def watch_command(stalled_after: float, as_json: bool, **given: Any) -> int:
     """Check whether every native mirror and source of an account makes progress. For a stalled one, print the likely
     reason and a remedy.
@@ -41,8 +41,7 @@ def watch_command(stalled_after: float, as_json: bool, **given: Any) -> int:
     This compares the messages in source and target instead of relying on the lag that the server reports. Nothing is
     changed. The command ends when every link is up to date, stalled, or still making progress after --stalled-after.
 
-    Exit codes: 0 all make progress; 1 a link is stalled; 2 usage or configuration error; 3 server unreachable; 130 and
-    143 stopped by a signal.
+    Exit codes: 0 all make progress; 1 a link is stalled.
 
     \b
     Example:

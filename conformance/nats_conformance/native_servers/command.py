@@ -12,7 +12,7 @@ from nats_conformance.native_servers.fetching import available, fetch
 
 @click.group()
 def servers() -> None:
-    """Native NATS servers for conformance and demos, kept in a cache folder.
+    """Fetch and list native NATS servers, which are kept in a cache folder.
 
     \b
     Example:

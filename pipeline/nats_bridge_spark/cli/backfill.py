@@ -15,17 +15,17 @@ from nats_bridge_spark.cli.options import spark_option
 @click.command("backfill")
 @config_option
 @click.argument("rule", metavar="RULE")
-@click.option("--source", "sources", multiple=True, metavar="NAME", help="Only this source of the rule; repeatable.")
+@click.option("--source", "sources", multiple=True, metavar="NAME", help="Only this source of the rule. Repeatable.")
 @click.option("--capture", "capture", metavar="DIR", help="Read a capture instead of the live stream.")
-@click.option("--from", "first", type=click.IntRange(1), metavar="N", help="The first message wanted.")
+@click.option("--from", "first", type=click.IntRange(1), metavar="N", help="First sequence.")
 @click.option(
     "--to",
     "last",
     type=click.IntRange(1),
     metavar="N",
-    help="The last message wanted.  [default: the last one when the job starts]",
+    help="Last sequence.  [default: the last one when the job starts]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @spark_option
 def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **given: Any) -> None:
     """Copy the history of a stream through RULE of a configuration into the rule's target.

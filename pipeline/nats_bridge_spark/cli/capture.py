@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     metavar="N|TIME",
     help="Begin at this sequence or time (2026-01-31T12:00:00Z).",
 )
-@click.option("--to", "end", metavar="N|TIME", help="End with this sequence, or with messages stored before.")
+@click.option("--to", "end", metavar="N|TIME", help="End with this sequence, or before this time.")
 @click.option(
     "--chunk",
     type=click.IntRange(min=1),
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     "--continuous",
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="Continue until SIGTERM or Ctrl-C, and check for new messages at this interval; each check writes a file.",
+    help="Continue until SIGTERM or Ctrl-C, and write a file of new messages at this interval.",
 )
 @engine_option
 @spark_option
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def capture_command(
     stream: str | None,
     directory: str | None,
@@ -63,8 +63,8 @@ def capture_command(
     Columns: stream, subject, sequence, time (microseconds), time_ns, header_block (raw), data. The configurations of
     the stream and its durable consumers are there as well, for nats-bridge restore.
 
-    Exit codes: 0 captured; 1 messages were removed, the stream was recreated, or the job failed; 2 usage error, or DIR
-    contains something else; 3 server unreachable; 130 and 143 stopped by a signal.
+    Exit codes: 0 captured; 1 messages were removed, the stream was recreated, or the job failed; 2 DIR contains
+    something else.
 
     \b
     Example:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from nats_bridge.cli.asking import show
 from nats_bridge.cli.connection_options import connection_named
+from nats_bridge.cli.options import optional_config_option
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.settings import Connection
 from nats_bridge_spark.cli.options import engine_option, spark_option
@@ -31,16 +31,20 @@ _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id", "subje
 @click.argument("right", metavar="RIGHT")
 @click.option("--by", type=click.Choice(_BY), default="auto", show_default=True, help="How messages are identified.")
 @click.option(
-    "--source", metavar="NAME", default="", help="Name of the left stream as recorded in the right side's copies."
+    "--source", metavar="NAME", default="", help="Name of the left stream in the records of the right side's copies."
 )
-@click.option("--ignore-header", "ignored", metavar="NAME", multiple=True, help="A header to ignore.")
+@click.option("--ignore-header", "ignored", metavar="NAME", multiple=True, help="A header to ignore. Repeatable.")
 @click.option(
-    "--allow", "allowed", metavar="KIND", multiple=True, help="A kind of finding that does not count as a difference."
+    "--allow",
+    "allowed",
+    metavar="KIND",
+    multiple=True,
+    help="A kind of finding that does not count as a difference. Repeatable.",
 )
 @click.option(
-    "--transform", nargs=2, metavar="SRC DEST", help="Subject transform applied to the left side before the comparison."
+    "--transform", nargs=2, metavar="SRC DEST", help="Subject transform of the left side before the comparison."
 )
-@click.option("--rule", metavar="NAME", help="The rule in -c FILE that copies the left side's messages.")
+@click.option("--rule", metavar="NAME", help="The rule in -c FILE that copies the left side.")
 @click.option("--subjects", multiple=True, metavar="FILTER,…", help="Only messages with these subjects.  [twice]")
 @click.option(
     "--from", "first", multiple=True, type=click.IntRange(1), metavar="N", help="From this sequence.  [twice]"
@@ -51,9 +55,9 @@ _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id", "subje
     "servers",
     multiple=True,
     metavar="URL|NAME",
-    help="URLs, or a `nats` context, or with -c FILE the name of a connection.  [twice]",
+    help="Server URLs, or the name of a `nats` context, or with -c FILE the name of a connection.  [twice]",
 )
-@click.option("-c", "--config", metavar="FILE", type=click.Path(path_type=Path), help="A bridge configuration.")
+@optional_config_option
 @click.option("--out", metavar="DIR", help="Write every finding to this directory, as Parquet.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @engine_option
@@ -66,7 +70,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     detects which of these applies; --by sets it. With --by subject, the newest message of each subject is compared.
     An option marked [twice] applies to both sides; given twice, first to the left and then to the right side.
 
-    Exit codes: 0 equal, 1 different.
+    Exit codes: 0 equal; 1 different.
 
     \b
     Example:

@@ -20,7 +20,7 @@ def spark_option(command: _Command) -> _Command:
         metavar="NAME=VALUE",
         multiple=True,
         callback=_settings,
-        help="A Spark setting, for example spark.driver.memory=4g or spark.master=local[4]; repeatable.",
+        help="A Spark setting, such as spark.driver.memory=4g or spark.master=local[4]. Repeatable.",
     )(command)
 
 
@@ -31,7 +31,7 @@ def engine_option(command: _Command) -> _Command:
         type=click.Choice(["auto", "spark", "local"]),
         default="auto",
         show_default=True,
-        help="local: use only this process, without Java; auto: local below 10 million messages and 4 GiB.",
+        help="local: only this process, without Java; auto: local below 10 million messages and 4 GiB.",
     )(command)
 
 

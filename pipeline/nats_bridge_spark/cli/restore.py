@@ -19,35 +19,33 @@ if TYPE_CHECKING:
 @click.command("restore")
 @click.argument("directory", metavar="DIR")
 @connection_options
-@click.option("--stream", "streams", metavar="NAME", multiple=True, help="Only this captured stream; repeatable.")
-@click.option("--as", "name", metavar="NAME", help="The name of the restored stream.")
+@click.option("--stream", "streams", metavar="NAME", multiple=True, help="Only this captured stream. Repeatable.")
+@click.option("--as", "name", metavar="NAME", help="Name of the restored stream.")
+@click.option("--to", metavar="N|TIME", help="End with this sequence, or before this time (2026-01-31T12:00:00Z).")
 @click.option(
-    "--to", metavar="N|TIME", help="End with this sequence, or with messages stored before (2026-01-31T12:00:00Z)."
-)
-@click.option(
-    "--transform", nargs=2, metavar="SRC DEST", help="A subject transform; messages that do not match it are left out."
+    "--transform", nargs=2, metavar="SRC DEST", help="A subject transform. Messages that do not match it are left out."
 )
 @click.option(
     "--consumers",
     type=click.Choice(["resume", "as-saved", "none"]),
     default="resume",
     show_default=True,
-    help="Durable consumers: resume after their acknowledged messages, begin as configured, or restore none.",
+    help="Durable consumers resume after their acknowledged messages, begin as configured, or are left out.",
 )
-@click.option("--without", metavar="MEMBER", multiple=True, help="Leave this out of the configuration; repeatable.")
+@click.option("--without", metavar="MEMBER", multiple=True, help="Leave this out of the configuration. Repeatable.")
 @click.option(
     "--hold", is_flag=True, help="Keep the streams closed, so that a later run can continue with a newer capture."
 )
 @spark_option
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def restore_command(directory: str, settings: dict[str, str], as_json: bool, **given: Any) -> int:
     """Create the streams that were captured in DIR, with their messages and durable consumers.
 
     Each message keeps its subject, headers, payload and sequence, and gets a new time stamp. The stream accepts no
     other messages until it is restored. If the command is killed, run it again: no message is lost or stored twice.
 
-    Exit codes: 0 restored; 1 the server rejects something, or the job failed; 2 usage error, the stream exists, or the
-    server is too old for it; 3 server unreachable; 130 and 143 stopped by a signal.
+    Exit codes: 0 restored; 1 the server rejects something, or the job failed; 2 the stream exists, or the server is too
+    old for it.
 
     \b
     Example:

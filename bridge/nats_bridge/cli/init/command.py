@@ -32,8 +32,8 @@ _MARKS = {"native": ("ok  ", "green"), "rule": ("rule", "cyan"), "neither": ("no
     metavar="STREAM|FILE",
     multiple=True,
     required=True,
-    help="A stream on the server, or a JSON file with a native stream configuration (name with a dot or slash; - "
-    "for stdin). Repeatable.",
+    help="A stream on the server, or a JSON file with a native stream configuration (a name with a dot or slash, or -"
+    " for stdin). Repeatable.",
 )
 @click.option(
     "--server",
@@ -47,7 +47,7 @@ _MARKS = {"native": ("ok  ", "green"), "rule": ("rule", "cyan"), "neither": ("no
     "version",
     metavar="V",
     callback=lambda context, option, value: to_dialect(context, option, value) if value else None,
-    help="Write rules for a server of this version, for example 2.9.10.  [default: the version of the server]",
+    help="Server version to write rules for, such as 2.9.10.  [default: the version of the server]",
 )
 def init_command(wanted: tuple[str, ...], server: str, version: Dialect | None) -> int:
     """Print rules for the parts of a native stream configuration that the server ignores or rejects.
@@ -56,8 +56,7 @@ def init_command(wanted: tuple[str, ...], server: str, version: Dialect | None) 
     with comments on what they need. stderr lists whether the server, a rule or neither provides each feature. Nothing
     is changed.
 
-    Exit codes: 0 the server and the rules provide every feature; 1 neither can provide one of them; 2 usage or
-    configuration error; 3 server unreachable.
+    Exit codes: 0 the server or a rule provides every feature; 1 neither can provide one of them.
 
     \b
     Example:

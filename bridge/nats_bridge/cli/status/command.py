@@ -36,13 +36,13 @@ _BETWEEN = 1.0  # seconds from one look of --watch to the next
     metavar="FILE",
     help="Ask the sidecar of this configuration (its http.listen) instead.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the whole state as JSON, as GET /status returns it.")
-@click.option("--live", is_flag=True, help="Check only liveness, and ignore the state of servers. Exit code 0 or 1.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--live", is_flag=True, help="Check only liveness, and ignore the state of servers.")
 @click.option("--watch", is_flag=True, help="Refresh every second until Ctrl-C.")
 def status_command(url: str | None, config: Path | None, as_json: bool, live: bool, watch: bool) -> int:
     """Show a running sidecar: its rules, rates, lag and last errors.
 
-    Exit codes: 0 the sidecar is ready; 1 it is not ready (the output lists the reasons); 3 it does not answer.
+    Exit codes: 0 the sidecar is ready; 1 it is not ready, and the output lists the reasons; 3 it does not answer.
 
     \b
     Example:
