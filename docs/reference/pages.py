@@ -10,7 +10,6 @@ from typing import Final
 from docs.reference import (
     commands,
     configuration,
-    counters,
     dialects,
     errors,
     log_events,
@@ -27,7 +26,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
         "errors.md": errors.page,
         "dialects.md": dialects.page,
         "metrics.md": metrics.page,
-        "counters.md": counters.page,
         "coverage.md": statements.page,
         "../../conformance/STATEMENTS.md": statements.whole_list,
         "../logs.md": log_events.page,

@@ -8,13 +8,13 @@ from pathlib import Path
 from nats_bridge.rule_kinds import KINDS, kind_named
 from nats_bridge.telemetry.names import ATTRIBUTES, METRICS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "counters.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text("utf-8")
 
 
 def test_every_reason_and_event_is_in_the_reference() -> None:
     for kind in map(kind_named, KINDS):
-        assert {reason for reason in kind.meanings.dropped.values() if f'{{reason="{reason}"}}' not in PAGE} == set()
-        assert {event for event in kind.events if f'{{event="{event}"}}' not in PAGE} == set()
+        assert {reason for reason in kind.meanings.dropped.values() if f"- `{reason}`" not in PAGE} == set()
+        assert {event for event in kind.events if f"- `{event}`" not in PAGE} == set()
 
 
 def test_names_keep_the_customs() -> None:

@@ -101,39 +101,37 @@ RECEIVED_MESSAGES = _counter(
 )
 SENT_MESSAGES = _counter(
     "sent_messages",
-    "Messages that were passed on, each once: written to the target, or stored in it where copies are made.",
+    "Messages passed on, each once: written to the target, or stored in it by rules that copy.",
     otel="messaging.client.sent.messages",
 )
-RECEIVED_BYTES = _counter("received_bytes", "Header blocks and payloads of the messages taken.", unit="By")
+RECEIVED_BYTES = _counter("received_bytes", "Header blocks and payloads of received messages.", unit="By")
 SENT_BYTES = _counter("sent_bytes", "Bytes written to the target, protocol lines and repetitions included.", unit="By")
-DROPPED = _counter(
-    "dropped_messages", "Messages that were taken and not passed on, by reason.", labels=(*_BY_RULE, "reason")
-)
+DROPPED = _counter("dropped_messages", "Messages taken and not passed on.", labels=(*_BY_RULE, "reason"))
 
 FACTS: Mapping[str, Metric] = MappingProxyType(
     {
         "duplicate": _counter(
-            "duplicate_messages", "Messages that the target already had; they were not stored again."
+            "duplicate_messages", "Messages that the target already had, so they were not stored again."
         ),
-        "redelivered": _counter("redelivered_messages", "Messages that the server delivered again; dropped."),
+        "redelivered": _counter(
+            "redelivered_messages", "Messages that the server delivered again, and that were dropped."
+        ),
         "resent": _counter("resent_messages", "Messages written again, because the first write was not confirmed."),
-        "lost": _counter("lost_messages", "Deliveries that went missing and that the stream no longer held."),
+        "lost": _counter("lost_messages", "Missing deliveries that the stream no longer held."),
         "in_doubt": _counter(
-            "in_doubt_messages", "Messages in flight when the connection broke; it is unknown whether they arrived."
+            "in_doubt_messages", "Messages in flight when the connection broke, which may have arrived or not."
         ),
-        "recovered": _counter("recovered_messages", "Deliveries that went missing and were read again."),
-        "vanished": _counter(
-            "vanished_messages", "Sequences that the stream had removed before the rule came to them."
-        ),
+        "recovered": _counter("recovered_messages", "Missing deliveries that were read again."),
+        "vanished": _counter("vanished_messages", "Sequences that the stream removed before the rule reached them."),
         "out_of_order": _counter(
-            "out_of_order_messages", "Copies stored after later ones, because the target left them out at first."
+            "out_of_order_messages", "Copies stored after later ones, because the target did not store them at first."
         ),
         "headers_stripped": _counter(
-            "headers_stripped_messages", "Messages that lost a header which the target would refuse."
+            "headers_stripped_messages", "Messages that lost a header, because the target would refuse it."
         ),
         "source_recreated": _counter(
             "source_recreated",
-            "Times that the source was replaced by another stream of the same name.",
+            "Times that the source was replaced by a stream of the same name.",
             unit="{stream}",
         ),
         "consumer_recreated": _counter(
@@ -144,10 +142,10 @@ FACTS: Mapping[str, Metric] = MappingProxyType(
 )
 """By the short names of `rule_kinds.Meanings`."""
 
-EVENTS = _counter("events", "Everything else that rules count, by name.", unit="{event}", labels=(*_BY_RULE, "event"))
+EVENTS = _counter("events", "Everything else that rules count.", unit="{event}", labels=(*_BY_RULE, "event"))
 LAG_MESSAGES = _gauge(
     "lag_messages",
-    "Messages that wait in the rule's streams; absent while the number is unknown.",
+    "Messages that wait in the rule's streams. Absent while unknown.",
     otel="lag.messages",
     unit="{message}",
 )
@@ -156,63 +154,62 @@ LAG_SECONDS = _gauge(
 )
 HEADROOM = _gauge(
     "headroom_messages",
-    "Sequences that a source's limits can remove before the rule's next message, when messages last waited.",
+    "Sequences that a source's limits can still remove before the rule's next message.",
     otel="headroom",
     unit="{message}",
 )
 PROGRESS = _gauge(
     "progress_timestamp_seconds",
-    "Time of the last confirmed or dropped message, in seconds since 1970; initially the start time.",
+    "Time of the last confirmed or dropped message, or of the start, in seconds since 1970.",
     otel="progress_timestamp",
     unit="s",
 )
 IN_FLIGHT = _gauge(
     "in_flight_messages", "Messages taken, and neither confirmed nor dropped.", otel="in_flight", unit="{message}"
 )
-RULE_READY = _gauge("rule_ready", "1 while the rule runs, or is on standby for another replica that runs it.")
-RULE_STATE = _gauge("rule_state", "1 for the state that the rule is in.", labels=(*_BY_RULE, "state"))
-LEADER = _gauge("leader", "1 if this replica runs the rule, 0 if it is on standby; absent without leadership.")
+RULE_READY = _gauge("rule_ready", "1 while the rule runs here, or in another replica with this one on standby.")
+RULE_STATE = _gauge("rule_state", "1 for the rule's state.", labels=(*_BY_RULE, "state"))
+LEADER = _gauge("leader", "1 if this replica runs the rule, 0 on standby. Absent without leadership.")
 PUBLISH = _histogram(
     "publish_duration",
-    "From writing to the server's confirmation; one per confirmation.",
+    "Time from a write to its confirmation.",
     otel="messaging.client.operation.duration",
 )
 END_TO_END = _histogram(
     "end_to_end_latency",
-    "From the time that a batch's oldest message was stored until it was written, or confirmed where that is promised;"
-    " one per batch.",
+    "Age of a batch's oldest message when the batch was written or, if the rule promises that, confirmed.",
 )
 
 WATCHED_MISSING = _gauge(
     "watched_missing_messages",
-    "Messages of its source that a watched native copy lacks; absent while that is unknown.",
+    "Messages of its source that a watched copy lacks. Absent while unknown.",
     otel="watched.missing",
     unit="{message}",
     labels=_BY_COPY,
 )
 WATCHED_STALLED = _gauge(
     "watched_stalled_seconds",
-    "Seconds for which a stalled native copy has made no progress; 0 if it is not stalled.",
+    "Seconds without progress of a stalled copy, 0 if it is not stalled.",
     otel="watched.stalled.time",
     unit="s",
     labels=_BY_COPY,
 )
 WATCHED_STATE = _gauge(
     "watched_state",
-    "1 for the state that a watched native copy is in: complete, behind, stalled or unknown.",
+    "1 for the copy's state: complete, behind, stalled or unknown.",
     otel="watched.state",
     labels=(*_BY_COPY, "state"),
 )
 
-READY = _gauge("ready", "1 while the sidecar is ready, as /readyz says.", labels=())
+READY = _gauge("ready", "1 while the sidecar is ready.", labels=())
 START_TIME = _gauge(
-    "start_time_seconds", "When the sidecar started, in seconds since 1970.", otel="start_time", unit="s", labels=()
+    "start_time_seconds", "Time of the sidecar's start, in seconds since 1970.", otel="start_time", unit="s", labels=()
 )
-BUILD_INFO = _gauge("build_info", "Always 1; the label holds the version.", labels=("version",))
+BUILD_INFO = _gauge("build_info", "Always 1, with the version as a label.", labels=("version",))
 CONNECTION_UP = _gauge("connection_up", "1 while the connection is up.", labels=("connection",))
 UNTESTED_SERVER = _gauge(
     "connection_untested_server",
-    "1 if this release was not compared with the version of the connection's server, nor with a newer one of its line.",
+    "1 if this release was not tested with the server's version, nor with a newer one of its line.",
     labels=("connection",),
 )
 CONNECTION_RECONNECTS = _counter(
@@ -221,9 +218,7 @@ CONNECTION_RECONNECTS = _counter(
     unit="{time}",
     labels=("connection",),
 )
-RELOADS = _counter(
-    "config_reloads", "Times that the configuration was read again, by result.", unit="{time}", labels=("result",)
-)
+RELOADS = _counter("config_reloads", "Times that the configuration was read again.", unit="{time}", labels=("result",))
 
 METRICS: tuple[Metric, ...] = (
     *(RECEIVED_MESSAGES, SENT_MESSAGES, RECEIVED_BYTES, SENT_BYTES, DROPPED, *FACTS.values(), EVENTS),

@@ -16,18 +16,18 @@ class AdvisoriesCounters(Counters):
         republished: published, each once.
         bytes_out: bytes of header blocks and payloads written, repetitions included.
         attached: published with their message.
-        messages_gone: their message was deleted, or cannot be read; the advisory is published without it.
-        too_large: with their message larger than the target's `max_payload`; published without it.
+        messages_gone: published without their message, which was deleted or cannot be read.
+        too_large: published without their message, which would exceed the target's `max_payload`.
         stored: confirmed by a stream.
         duplicates: of these, those that the stream had already.
         repeated_out: publications that no stream confirmed, written again.
-        refused: rejected by the target's stream permanently, or not allowed to the user; not published.
+        refused: not published, because the stream rejects them permanently or the user may not publish.
         in_doubt: published where no stream confirms, and the connection broke, unknown whether they arrived.
-        unmatched: not selected by the rule's `src`, or about a consumer that a sidecar reads with.
-        suppressed: the destination is not a subject that can be published.
-        reserved: the destination is a command to the server, such as a request to its API; not published.
+        unmatched: not selected by the rule's `src`, or about a sidecar's own consumer.
+        suppressed: not published, because the new subject cannot be published.
+        reserved: not published, because the new subject is a command to the server.
         looped: about the stream that stores the rule's own messages.
-        dropped: lost because too many waited, or because the drain was cut short.
+        dropped: lost, because too many waited or the drain was cut short.
         reconnects: times that the rule resumed after a lost connection.
     """
 

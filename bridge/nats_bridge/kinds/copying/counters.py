@@ -15,20 +15,19 @@ class CopyCounters(ReaderCounters):
         copied: stored in the target.
         acknowledged: acknowledged to the source, because their copies or dead letters are stored.
         duplicates: the target had their id already, so they were not stored again.
-        already_there: found in the target after an interruption, so they were not sent again.
+        already_there: found in the target after an interruption, and not sent again.
         unselected: not selected by the entry's filters or `where`, or excluded.
         withheld_headers: lost a header that the target would refuse, such as Nats-Rollup.
-        renamed_headers: have renamed counter or schedule headers, so that these have no effect.
-        assumed_increments: added their own increment to a counter, because the target no longer shows the total that it
-            has added before.
+        renamed_headers: stored with renamed counter or schedule headers, which have no effect.
+        assumed_increments: added their own increment to a counter, because the target no longer shows the total so far.
         rejected: rejected by the target permanently and skipped.
         bytes_out: bytes of the written operations.
-        waits: times that the target was full or away, and copying waited.
+        waits: times that copying waited for a full or missing target.
         asked_again: written again to find out whether they are stored; message ids prevent duplicates.
         out_of_order: stored after later ones of the same source, because the target did not store them at first.
         rounds: times that an entry read its position from the target.
         fillers: stored and purged to keep sequence numbers.
-        shorter_targets: times that the target's server had lost copies that it had confirmed.
+        shorter_targets: times that the target's server had lost confirmed copies.
     """
 
     copied: int = 0

@@ -39,10 +39,10 @@ class IngressCounters(Counters):
         received: received from publishers.
         passed_on: published on their new subjects.
         bytes_out: bytes of the written operations.
-        refused: not passed on, because of the new subject or of a reply subject that is reserved.
-        answered: publishers that got the refusal of their message.
+        refused: not passed on, because of the new subject or a reserved reply subject.
+        answered: refusals that were sent to publishers.
         overloaded: dropped, because too much waited to be written.
-        too_large: dropped, because the server lowered its `max_payload` while they waited to be written.
+        too_large: dropped, because the server lowered its `max_payload` while they waited.
         in_doubt: written when the connection broke, unknown whether they arrived.
         repeated_out: always 0: an ingress rule writes nothing twice.
         pauses: times that the rule unsubscribed because the stream was deleted or recreated.

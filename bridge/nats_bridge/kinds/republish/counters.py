@@ -15,18 +15,18 @@ class RuleCounters(ReaderCounters):
         republished: written to the target connection.
         bytes_out: bytes of the written operations.
         unmatched: not selected by the rule's `src` or `where`, or excluded.
-        suppressed: the destination is not a subject that can be published.
-        reserved: the destination is a command to the server, such as a request to its API; not published.
-        looped: the destination belongs to the rule's own stream; not published, native would loop.
-        too_large: with its new headers larger than the target's `max_payload`; not published. Where the server lowered
-            that limit later, among `republished` as well.
+        suppressed: not published, because the new subject cannot be published.
+        reserved: not published, because the new subject is a command to the server.
+        looped: not published, because the rule's own stream would store it again.
+        too_large: not published, because it is larger than the target's `max_payload` with its new headers. Messages
+            that are refused after the server lowered this limit are in `republished`, too.
         in_doubt: written when the target connection broke or the server refused a publication, or taken when the lead
             was lost, unknown if they arrived (at_most_once).
         repeated_out: written again after the target connection broke (at_least_once).
         vanished: sequences that were removed before the consumer reached them.
         last_sequence_lookups: predecessors looked up on the server after a delete or purge.
-        last_sequence_uncertain: values that depend on removals that the sidecar cannot compute.
-        removals: deletes, purges and updates of the stream that the server reported.
+        last_sequence_uncertain: values that depend on removals which the sidecar cannot compute.
+        removals: reported deletes, purges and updates of the stream.
     """
 
     republished: int = 0

@@ -15,8 +15,8 @@ class WatchCounters(Counters):
         received: always 0: a watch rule takes no messages.
         sent: always 0.
         bytes_out: always 0.
-        looks: times that all watched copies were compared with their sources.
-        failed_looks: times that this comparison failed, because the server did not answer.
+        looks: comparisons of all watched copies with their sources.
+        failed_looks: comparisons that failed, because the server did not answer.
         stalls: times that a copy stalled.
         recoveries: times that a stalled copy made progress again.
         step_downs: leaders that were asked to step down.
