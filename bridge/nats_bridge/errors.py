@@ -55,7 +55,7 @@ class BridgeError(Exception):
 
 
 class ConfigError(BridgeError):
-    """The configuration is wrong; every problem found is one line of the message.
+    """The configuration is wrong. Every problem is one line of the message.
 
     Args:
         message: the lines.
@@ -87,7 +87,7 @@ class ConfigError(BridgeError):
 
 
 class CredentialsError(BridgeError):
-    """The server refuses the credentials, or a credentials file is unusable: waiting does not help."""
+    """The server refuses the credentials, or a credentials file is unusable."""
 
     code = "credentials"
     exit_code = EXIT_USAGE
@@ -128,7 +128,7 @@ class StreamMissingError(BridgeError):
 
 
 class RuleRefusedError(BridgeError):
-    """A valid rule must not run: it would loop, or change what its stream holds.
+    """A valid rule must not run, because it would loop or change the contents of its stream.
 
     Args:
         message: one or two lines for a person.
@@ -144,7 +144,7 @@ class RuleRefusedError(BridgeError):
 
 
 class ConsumerInUseError(RuleRefusedError):
-    """Another process runs the rule: it is bound to the rule's durable consumer, or was a moment ago."""
+    """Another process reads from the rule's durable consumer, or did a moment ago."""
 
     code = "consumer_in_use"
 

@@ -7,40 +7,39 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from docs.reference.markdown import code, table
+from docs.reference.markdown import items
 from nats_transforms.dialect import FEATURES, Feature
 from nats_transforms.tested_versions import NEWEST_PATCHES
 
 _HEAD: Final = """\
 # Dialects
 
-This page is generated: `python -m docs.reference --write`.
-
-A dialect is the behaviour of one server version. `dialect: "2.15"` in the [configuration](configuration.md), at the top
-or in a rule, or `--dialect V` of a command, chooses it; `native` is that of the server that is connected. The engine
-knows these lines, each up to the patch that was examined; a newer patch of a line behaves as that one does:
-"""
+A dialect is the behaviour of one server version, which you choose by `dialect` in the [configuration](configuration.md)
+or by `--dialect V` of a command. `native` is the version of the connected server. The newest known patches are"""
 _BODY: Final = """\
-Each behaviour below is a flag of `nats_transforms.dialect.Dialect`. `since` names the first version of every
-minor line that has it. Later lines have it as well, unless `until` names a version without it. The changes that matter
-to most users are in [versions](../versions.md). It leaves out flags on stored messages, consumers and
-the validity of stream configurations: ask `nats-bridge check FILE --dialect V`.
+A newer patch of a line behaves as the newest known one.
+
+Each behaviour has the first version of every minor line with it. Later lines have it, too.
+[Versions](../versions.md) explains the changes that matter most. For stream configurations, ask
+`nats-bridge check FILE --dialect V`. The other differences are in `transforms/nats_transforms/dialect.py`.
 """
-_LEFT_OUT: Final = frozenset({"messages that are stored", "consumers", "stream configuration"})
+_LEFT_OUT: Final = frozenset(
+    {"errors of mapping destinations", "messages that are stored", "consumers", "stream configuration"}
+)
+_OLDEST: Final = "{}.{}.0".format(*min(NEWEST_PATCHES))
 _GROUP: Final = re.compile(r"^\s*# --- (.+)$")
 _KEY: Final = re.compile(r"^\s*(\w+): bool = _since\(")
 
 
 def page() -> str:
     """The page's text."""
-    lines = ", ".join(f"{major}.{minor} ({major}.{minor}.{patch})" for (major, minor), patch in NEWEST_PATCHES.items())
-    parts = [_HEAD, lines + ".\n", _BODY]
+    *patches, last = (f"{major}.{minor}.{patch}" for (major, minor), patch in NEWEST_PATCHES.items())
+    parts = [f"{_HEAD}\n{', '.join(patches)} and {last}. {_BODY}"]
     for group, features in _groups().items():
         if group in _LEFT_OUT:
             continue
         parts.append(f"## {group[0].upper()}{group[1:]}\n")
-        rows = ((code(name), meaning, _versions(FEATURES[name])) for name, meaning in features.items())
-        parts.append(table(("flag", "what it is", "since"), rows))
+        parts.append(items((f"**{_versions(FEATURES[name])}**", meaning) for name, meaning in features.items()))
     return "\n".join(parts)
 
 
@@ -69,4 +68,6 @@ def _versions(feature: Feature) -> str:
     first, last = (
         ", ".join(".".join(map(str, version)) for version in versions) for versions in (feature.since, feature.until)
     )
-    return f"{first}, until {last}" if last else first
+    if not last:
+        return first
+    return f"before {last}" if first == _OLDEST else f"{first}, before {last}"

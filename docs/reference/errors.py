@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Final
 
-from docs.reference.markdown import code, table
+from docs.reference.markdown import code, items
 from nats_bridge import errors as bridge_errors
 from nats_bridge.api_error_codes import CLASSES
 from nats_bridge.errors import BridgeError
@@ -13,40 +13,29 @@ from nats_bridge.errors import BridgeError
 _HEAD: Final = """\
 # Error codes
 
-This page is generated: `python -m docs.reference --write`.
-
 ## Exit codes
 
-| code | meaning |
-|---|---|
-| 0 | good |
-| 1 | the answer is no: a configuration that a server refuses, a failed case, a sidecar that is not ready |
-| 2 | usage or configuration, refused credentials and permissions included; waiting does not help |
-| 3 | no server can be reached; trying again can help |
-| 130, 143 | ended by Ctrl-C or by a signal, where a command says so; `run` ends with 0 after SIGTERM |
+- **0**: The command succeeded. `run` also ends with 0 after SIGTERM.
+- **1**: The answer is no, for example because a server would refuse the configuration, or a sidecar is not ready.
+- **2**: The usage or the configuration is wrong, or credentials or permissions are refused. Waiting does not help.
+- **3**: No server can be reached. Trying again can help.
+- **130, 143**: Ctrl-C or a signal ended the command.
 
 ## The sidecar's own errors
 
-`nats-bridge check --json` and the log event `sidecar.refused` name the kind of error in `code`. `check --json` lists
-what it finds in `findings`: each entry has the name of the `rule`, `ok`, `code` and `text`. It also has `err_code`, the
-number of the server's own error, if a server refuses the same.
+The log event `sidecar.refused` and each entry of `findings` in the output of `nats-bridge check --json` have one of
+these in `code`. An entry also has the name of the `rule`, `ok`, `text` and, if a server refuses the same, its
+`err_code`.
 """
 _API: Final = """\
 ## What a rule does after an error of the JetStream API
 
-The log and `/status` quote the server's error with its `err_code`. Your rule fails at these codes, and starts again
-after pauses of up to a minute:
+The log and `/status` quote the server's error with its `err_code`. After these codes, and after codes that are newer
+than this release, your rule waits and tries again:
 """
-_MEANINGS: Final = {
-    "fatal": "a stream, consumer or message is another one",
-    "misconfiguration": "only another rule, stream, limit or message helps",
-}
 _REST: Final = """\
-After every other code, also one that is new, the rule waits and tries again. Kinds of rules handle some codes first:
-they wait for a missing stream, and create a missing consumer.
-
-`nats-bridge check FILE` answers a stream configuration with the code and the words of the server of the chosen
-[dialect](dialects.md). Servers check in a fixed order, and report the first mistake.
+At every other code, your rule fails, and starts again after pauses of up to a minute. Kinds of rules handle some codes
+first: they wait for a missing stream, and create a missing consumer.
 """
 
 
@@ -54,15 +43,8 @@ def page() -> str:
     """The page's text."""
     classes = [found for _, found in inspect.getmembers(bridge_errors, inspect.isclass)]
     kinds = [kind for kind in classes if issubclass(kind, BridgeError) and kind is not BridgeError]
-    errors = table(
-        ("code", "exit code", "when"),
-        (
-            (code(kind.code), str(kind.exit_code), _first(kind) + (" Trying again can help." if kind.retriable else ""))
-            for kind in kinds
-        ),
-    )
-    codes = "\n".join(f"- **{name}** ({meaning}): {_ranges(name)}" for name, meaning in _MEANINGS.items())
-    return "\n".join((_HEAD, errors, _API, codes + "\n", _REST))
+    errors = items((f"{code(kind.code)} (exit code {kind.exit_code})", _first(kind)) for kind in kinds)
+    return "\n".join((_HEAD, errors, _API, _ranges("passing") + ".\n", _REST))
 
 
 def _ranges(name: str) -> str:

@@ -58,90 +58,91 @@ class Dialect:
 
     version: Version
     # --- transforms
-    # A destination need not use every `*` of the source (account imports still must).
+    # A destination need not use every `*` of the source, except in account imports.
     unused_wildcards_allowed: bool = _since((2, 10, 0))
-    # For that rule partition(n,1,2) counts as two uses; before, as one.
+    # If every `*` has to be used, `partition(n,1,2)` counts as two uses. Before, it counts as one.
     every_index_counts: bool = _since((2, 9, 15))
-    # The functions left and right.
+    # The functions `left` and `right`.
     left_and_right: bool = _since((2, 10, 16))
-    # Lengths and positions outside 32 bits are refused; before, they wrap.
+    # Lengths and positions outside 32 bits are refused. Before, they wrap.
     int32_arguments_checked: bool = _since((2, 11, 8), (2, 12, 0))
-    # partition(n) hashes the whole subject; moduli above 2147483647 are refused; a source without
-    # wildcards takes partition and random, and ignores partition's indexes.
+    # `partition(n)` hashes the whole subject. Moduli above 2147483647 are refused. A source without wildcards takes
+    # `partition` and `random`, and ignores the indexes of `partition`.
     partition_of_subject: bool = _since((2, 12, 0))
-    # The function random.
+    # The function `random`.
     random_function: bool = _since((2, 12, 0))
-    # Modulus 0 gives `0`; before, the first matching message ends the server process.
+    # Modulus 0 gives `0`. Before, the first matching message ends the server process.
     partition_zero_is_safe: bool = _since((2, 12, 0))
-    # A source without wildcards: the destination is not parsed and is used verbatim, braces included.
+    # If the source has no wildcards, the destination is not parsed and is used verbatim, braces included.
     literal_source_copies_destination: bool = _since((2, 9, 0), until=((2, 10, 0),))
-    # A source with `>` but no `*` allows no function at all, not even with index 0.
+    # A source with `>` but no `*` allows no function, not even with index 0.
     rest_source_refuses_functions: bool = _since((2, 10, 0), until=((2, 12, 0),))
-    # An empty destination means that there is no transform; before, it is an error.
+    # An empty destination means no transform. Before, it is an error.
     empty_destination_is_no_transform: bool = _since((2, 10, 0))
-    # An empty source means `>`; before, only where the caller filled it in (republish does).
+    # An empty source means `>`. Before, it does in republish only.
     empty_source_is_everything: bool = _since((2, 10, 0))
+    # A token such as `*x` is a wildcard in a transform's source, and so is `>x` if a configuration's subjects are
+    # compared.
+    first_byte_is_wildcard: bool = _since((2, 9, 0), until=((2, 14, 10), (2, 15, 3)))
+    # The functions `account-hash`, `account-hash-import` and `account-hash-leaf-remote`, which streams refuse.
+    account_functions: bool = _since((2, 14, 10), (2, 15, 3))
+    # --- errors of mapping destinations
     # The check of mapping destinations has a list of function names of its own.
     mapping_check_knows_left_and_right: bool = _since((2, 14, 7))
     # The error for a function that cannot be parsed: `invalid transform`; before, `invalid subject`.
     mapping_check_says_invalid_transform: bool = _since((2, 11, 0))
     # The error for an empty token: before, "in" followed by nothing.
     mapping_check_leaves_out_empty_token: bool = _since((2, 12, 5))
-    # A token such as `*x` is a wildcard in a transform's source, and so is `>x` if a configuration's subjects are
-    # compared: only the first byte counts.
-    first_byte_is_wildcard: bool = _since((2, 9, 0), until=((2, 14, 10), (2, 15, 3)))
-    # account-hash, account-hash-import and account-hash-leaf-remote. Streams refuse them: there they have no value.
-    account_functions: bool = _since((2, 14, 10), (2, 15, 3))
     # --- republish
-    # Nats-Time-Stamp among the headers of republished messages.
+    # Republished messages have `Nats-Time-Stamp`.
     republish_time_stamp: bool = _since((2, 10, 0))
-    # After the deletion of a subject's last message, Nats-Last-Sequence is the newest one left; before, a file store
+    # After the deletion of a subject's last message, `Nats-Last-Sequence` is the newest one left. Before, a file store
     # writes 0.
     last_sequence_survives_deletions: bool = _since((2, 12, 5))
-    # A result that no client could publish is not sent.
+    # A message is not sent if no client could publish its new subject.
     republish_suppresses_invalid_subject: bool = _since((2, 12, 9), (2, 14, 1))
-    # A result that is a request to the server, such as $JS.API.>, is not sent.
+    # A message is not sent if its new subject is a request to the server, such as `$JS.API.>`.
     republish_suppresses_reserved_subject: bool = _since((2, 14, 10), (2, 15, 3))
-    # A stored header block of two bytes loses them before lines are appended; before, it counts as none.
+    # A stored header block of two bytes loses them before lines are appended. Before, it counts as none.
     republish_cuts_two_byte_block: bool = _since((2, 10, 0))
-    # An update may add, change or remove republish.
+    # An update may add, change or remove `republish`.
     republish_can_be_edited: bool = _since((2, 10, 0))
-    # The source need not overlap the stream's subjects, which may be absent (mirrors, sources only).
+    # The source need not overlap the stream's subjects, which may be absent.
     republish_source_may_miss_subjects: bool = _since((2, 10, 0))
-    # `>` to `>` with a subject_transform of the only subject becomes a republish of the transform's
-    # result.
+    # `>` to `>` with a `subject_transform` of the only subject republishes the transform's result.
     implicit_republish: bool = _since((2, 11, 11), (2, 12, 2), (2, 14, 0))
     # --- sources and mirrors
-    # Nats-Stream-Source holds filters and destinations after the stream and its sequence.
+    # `Nats-Stream-Source` contains filters and destinations after the stream and its sequence.
     source_record_names_filters: bool = _since((2, 10, 0))
-    # ... and the subject in the source.
+    # `Nats-Stream-Source` contains the subject in the source.
     source_record_names_subject: bool = _since((2, 12, 0))
-    # ... and which source of that name it was.
+    # `Nats-Stream-Source` tells sources of the same name apart.
     source_record_names_identity: bool = _since((2, 15, 0))
-    # ... and, after the source's name, the consumer that delivered it, where the entry has a `consumer`.
+    # `Nats-Stream-Source` contains the consumer that delivered the message, if the entry has a `consumer`.
     source_record_names_consumer: bool = _since((2, 14, 0))
-    # Nats-Expected-* of the source's publishers; before, kept and checked, which ends the copying.
+    # Sources remove the publisher's `Nats-Expected-*`. Before, the target checks them, and copying stops.
     sourcing_strips_expectations: bool = _since((2, 10, 14))
-    # The same for mirrors.
+    # Mirrors remove `Nats-Expected-*`, too.
     mirroring_strips_expectations: bool = _since((2, 11, 5), (2, 12, 0))
-    # Nats-Batch-* of the source's publishers are taken out.
+    # Copies lose the publisher's `Nats-Batch-*`.
     copies_lose_batch_headers: bool = _since((2, 12, 0))
-    # Of several Nats-Stream-Source lines none is left; before, the first one goes and the others stay.
+    # Copies lose every earlier `Nats-Stream-Source`. Before, they lose the first line only.
     copies_lose_every_earlier_record: bool = _since((2, 11, 0))
-    # A client's message with Nats-Stream-Source is refused on every stream (10227).
+    # A client's message with `Nats-Stream-Source` is refused on every stream (10227).
     source_record_is_refused_from_clients: bool = _since((2, 15, 0))
-    # The start of a source is searched on stored subjects that match its filter_subject; before, on all.
+    # The start of a source is searched on stored subjects that match its `filter_subject`. Before, it is searched on
+    # all.
     source_search_follows_filter: bool = _since((2, 11, 12), (2, 12, 3), (2, 14, 0))
-    # Every entry of a source copies; before, only the first one that names it.
+    # Every entry of a source copies. Before, only the first one that names it does.
     every_entry_of_a_source_copies: bool = _since((2, 10, 0))
-    # A start after the source's end is waited for; before, copying starts with the next new message of any sequence.
+    # A start after the source's end is waited for. Before, copying starts with the next new message of any sequence.
     source_start_waits_for_its_sequence: bool = _since((2, 15, 0))
-    # A copy with Nats-Rollup is stored in a stream that does not allow rollups; before, copying stops at it.
+    # A copy with `Nats-Rollup` is stored in a stream that does not allow rollups. Before, copying stops at it.
     sourcing_takes_refused_rollups: bool = _since((2, 14, 0))
-    # A copy whose Nats-Msg-Id is already in the target is skipped; before, it and all later ones wait until the
-    # duplicate_window has passed.
+    # A copy is skipped if the target has its `Nats-Msg-Id`. Before, it and all later ones wait until the
+    # `duplicate_window` has passed.
     copies_skip_duplicates: bool = _since((2, 12, 6), (2, 14, 0))
-    # A mirror stores a copy whose Nats-Msg-Id it already has.
+    # A mirror stores a copy even if it has its `Nats-Msg-Id`.
     mirrors_take_duplicates: bool = _since((2, 12, 8), (2, 14, 0))
     # --- messages that are stored
     # Text after `NATS/1.0` in the first line is cut, and every Nats-Request-Info removed; before, only the first one.
