@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from docs.reference.markdown import code, table
+from docs.reference.markdown import code, items, table
 from nats_conformance.catalogue.case import Case, Level
 from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.statements import Statement, read_statements
@@ -15,17 +15,12 @@ from nats_conformance.statements import Statement, read_statements
 _HEAD: Final = """\
 # Coverage of the ADRs
 
-This page is generated: `python -m docs.reference --write`.
-
 Each normative statement of ADR-28, ADR-30 and ADR-36 has conformance cases, or a reason why it has none. The same holds
-for the statements of ADR-57, ADR-59 and ADR-60 that concern sources and mirrors. `conformance/STATEMENTS.md` in the
-repository lists all statements with their cases. `nats-conform list adr28/headers` lists the cases whose ids begin so,
-and `nats-conform run --select adr28/headers` plays them.
+for statements of ADR-57, ADR-59 and ADR-60 about sources and mirrors. `conformance/STATEMENTS.md` in the repository
+lists all statements with their cases, and the ones that no outside process can satisfy.
+`nats-conform list adr28/headers` lists the cases whose ids begin so.
 """
 _CASES: Final = """\
-
-## Cases
-
 A case is `must` if a document requires it, `should` if one recommends it, and `observed` if servers do it and no
 document mentions it.
 """
@@ -38,14 +33,10 @@ that cover it, or with the reason why no case does.
 
 
 def page() -> str:
-    """The page's text: how many statements are covered, and which are not."""
+    """The page's text: how many statements are covered, and by how many cases."""
     cases = read_catalogue()
     statements = read_statements([case.id for case in cases])
-    parts = [_HEAD, _summary(statements, cases), "## Statements without a case\n"]
-    parts += [f"- {each.adr}, “{each.text}”: {each.untested}" for each in statements if not each.cases]
-    parts.append("\n## Statements that an outside process cannot satisfy\n")
-    parts += [f"- {each.adr}, “{each.text}”: {each.outside}" for each in statements if each.outside]
-    parts.append(_CASES)
+    parts = [_HEAD, _summary(statements, cases), _CASES]
     levels = Counter((case.id.partition("/")[0], case.level) for case in cases)
     areas = sorted({area for area, _ in levels})
     rows = [(code(area), *(str(levels[area, level] or "-") for level in Level)) for area in areas]
@@ -55,10 +46,10 @@ def page() -> str:
 
 def whole_list() -> str:
     """The text of the list of all statements with their cases."""
-    parts = [_LIST_HEAD]
-    for adr, of_adr in groupby(
-        read_statements([case.id for case in read_catalogue()]), lambda statement: statement.adr
-    ):
+    statements = read_statements([case.id for case in read_catalogue()])
+    parts = [_LIST_HEAD, "## Statements that an outside process cannot satisfy\n"]
+    parts.append(items((f"{each.adr}, “{each.text}”", each.outside) for each in statements if each.outside))
+    for adr, of_adr in groupby(statements, lambda statement: statement.adr):
         parts.append(f"## {adr}\n")
         parts.append(table(("statement", "cases"), ((each.text, _evidence(each)) for each in of_adr)))
     return "\n".join(parts)
