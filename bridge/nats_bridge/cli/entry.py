@@ -125,7 +125,9 @@ def _version() -> str:
 @click.version_option(package_name="nats-bridge", prog_name="nats-bridge")
 @click.pass_context
 def program(ctx: click.Context, debug: bool, permissions: bool) -> None:
-    """Republish and subject transforms for NATS JetStream, exactly as the server does them.
+    """Republish and subject transforms for NATS JetStream, from outside the server, exactly as the server does them.
+
+    `nats-bridge COMMAND --help` has the options and examples of a command.
 
     Exit codes: 0 success, 1 check failed, 2 usage or configuration error, 3 server unreachable, 130 and 143 ended by a
     signal.

@@ -129,12 +129,12 @@ def conform() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def run_cases(ctx: click.Context, /, **given: Any) -> int:
-    """Run the cases on native servers, the engine, the bridge and libraries, and judge the results.
+    """Run the cases, and judge the results.
 
-    Servers are fetched and started on this machine, on loopback. With --server, a running server is tested without
-    harming it: streams and subjects get unique names and are removed afterwards. Cases that could stop the server or
-    affect other data are left out. NATS_CREDS in the environment names a credentials file for it, and SSL_CERT_FILE a
-    file with trusted certificate authorities.
+    You can run them on native servers, the engine, the bridge and libraries. Servers are fetched and started on this
+    machine, on loopback. With --server, a running server is tested without harming it: streams and subjects get unique
+    names and are removed afterwards. Cases that could stop the server or affect other data are left out. NATS_CREDS in
+    the environment names a credentials file for it, and SSL_CERT_FILE a file with trusted certificate authorities.
 
     Exit codes: 0 all as expected, known differences included; 1 a case failed; 2 usage error or malformed case file;
     3 a server is unavailable or unreachable (all other results are reported).
@@ -325,9 +325,10 @@ def judge_history(history: Path, report: Path | None, cases: Path | None) -> int
 )
 @_cases_option
 def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> None:
-    """Add recorded runs to a static site: features by version, changes, every case, and all runs.
+    """Add recorded runs to a static site.
 
-    DIR is also the archive: give a copy of the published site, then publish it again.
+    The site has features by version, changes, every case, and all runs. DIR is also the archive: give a copy of the
+    published site, then publish it again.
 
     \b
     Example:
@@ -347,9 +348,10 @@ def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> No
 @conform.command("export")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
 def export_cases(folder: Path) -> None:
-    """Write the cases into a folder: YAML by clause, with their JSON schema, version, checksum and licence.
+    """Write the cases into a folder.
 
-    DIR must be empty or not exist. The folder does not depend on nats-bridge; `run --cases DIR` can read it.
+    They are YAML by clause, with their JSON schema, version, checksum and licence. DIR must be empty or not exist. The
+    folder does not depend on nats-bridge; `run --cases DIR` can read it.
 
     \b
     Example:
