@@ -108,13 +108,22 @@ def release() -> Release:
 @pytest.fixture(scope="session")
 def installed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """The sidecar and the suite, installed from wheels and the lock file."""
-    folder = tmp_path_factory.mktemp("installed")
+    return install(release.wheels("transforms", "bridge", "conformance"), tmp_path_factory.mktemp("installed"))
+
+
+@pytest.fixture(scope="session")
+def suite_alone(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The suite without the sidecar."""
+    return install(release.wheels("transforms", "conformance"), tmp_path_factory.mktemp("alone"))
+
+
+def install(wheels: list[Path], folder: Path) -> Installed:
+    """Install wheels and the lock file into a new environment."""
     environment = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True, timeout=_STEP)
     pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet"]
     locked = ["--require-hashes", "--requirement", str(PROJECT / "requirements" / "run.lock")]
-    wheels = map(str, release.wheels("transforms", "bridge", "conformance"))
-    for what in (locked, ["--no-deps", "--no-index", *wheels]):
+    for what in (locked, ["--no-deps", "--no-index", *map(str, wheels)]):
         subprocess.run([*pip, *what], check=True, timeout=_STEP)
     empty = folder / "elsewhere"
     empty.mkdir()

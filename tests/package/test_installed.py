@@ -87,6 +87,17 @@ def test_cases_of_the_catalogue_pass_on_servers_engine_and_bridge(installed: Ins
     assert {found.name for found in (installed.folder / "r").iterdir()} >= {"index.html", "history.jsonl"}
 
 
+def test_the_suite_alone_leaves_the_bridge_out_and_says_so(suite_alone: Installed) -> None:
+    run = ("nats-conform", "run", "--versions", LIVE_VERSIONS[-1], "--select", "adr28/headers/")
+    done = suite_alone.run(*run)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 subjects of test" in done.stdout
+    assert f"without the bridge: pip install nats-bridge=={DECLARED['project']['version']}\n" in done.stderr
+    asked = suite_alone.run(*run, "--subjects", "bridge")
+    assert asked.returncode == 2
+    assert f"the bridge is not installed: pip install nats-bridge=={DECLARED['project']['version']}\n" in asked.stderr
+
+
 async def test_a_new_user_gets_from_a_configuration_to_a_running_rule(
     installed: Installed, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:

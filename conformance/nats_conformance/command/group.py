@@ -94,14 +94,14 @@ def conform() -> None:
     "kinds",
     type=_Listed(),
     metavar="KIND,…",
-    help="Any of native, engine, bridge. [default: all]",
+    help="Any of native, engine, bridge. [default: all that are installed]",
 )
 @click.option(
     "--library",
     "libraries",
     multiple=True,
     metavar="COMMAND",
-    help="A transform library; repeatable. Without --subjects, the engine, the servers and the bridge are tested too.",
+    help="A transform library; repeatable. Without --subjects, the default ones are tested too.",
 )
 @click.option(
     "--bridge-dialect",
@@ -157,15 +157,22 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
     from nats_conformance.command.whole_run import record
     from nats_conformance.history import read_history
     from nats_conformance.identity import KINDS
+    from nats_conformance.implementations.bridge_process import reason_without_bridge
     from nats_conformance.reports import judged, write_reports
 
     kinds = given["kinds"] or KINDS
     unknown = set(kinds) - set(KINDS)
     if unknown:
         raise click.UsageError(f"--subjects: '{min(unknown)}' is none of {', '.join(KINDS)}", ctx)
+    server = "" if given["versions"] else given["server"] or ""
+    if "bridge" in kinds and not server and (missing := reason_without_bridge()):
+        if given["kinds"]:
+            raise click.UsageError(f"--subjects: {missing}", ctx)
+        kinds = tuple(kind for kind in kinds if kind != "bridge")
+        click.echo(f"without the bridge: {missing.partition(': ')[2]}", err=True)
     plan = RunPlan(
         versions=versions,
-        server="" if given["versions"] else given["server"] or "",
+        server=server,
         credentials=Credentials(creds=Path(creds) if (creds := os.environ.get("NATS_CREDS")) else None),
         kinds=kinds,
         level=Level(given["level"]),

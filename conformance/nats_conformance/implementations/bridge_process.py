@@ -221,9 +221,16 @@ class RunningSidecar:
         return "\n".join(ended or self._plain[-5:]) or f"it ended with {self._process.returncode}"
 
 
-def _command() -> tuple[str, ...]:
+def reason_without_bridge() -> str:
+    """Return the reason why the bridge cannot run: its package is missing. Empty if it is installed."""
     if find_spec("nats_bridge") is None:
-        raise SubjectError(f"the bridge is not installed: pip install nats-bridge=={version('nats-conformance')}")
+        return f"the bridge is not installed: pip install nats-bridge=={version('nats-conformance')}"
+    return ""
+
+
+def _command() -> tuple[str, ...]:
+    if reason := reason_without_bridge():
+        raise SubjectError(reason)
     return (sys.executable, "-m", "nats_bridge")
 
 
