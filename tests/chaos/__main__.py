@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from nats_conformance.native_servers.errors import ServersError
-from tests.chaos.checker import judge
+from tests.chaos.checker import judge_history
 from tests.chaos.findings import Judgement
 from tests.chaos.history import read_history
 from tests.chaos.plan import chosen
@@ -77,10 +77,10 @@ def main(old: Path | None, directory: Path, **given: Any) -> None:
 def _judged_again(history: Path, directory: Path) -> int:
     """Judge an existing history; return the exit code."""
     try:
-        story = Story.of(read_history(history))
-    except (ValueError, KeyError, TypeError) as error:
+        run = next(read_history(history))
+        story, judgements = judge_history(history, chosen(",".join(run["rules"])))
+    except (ValueError, KeyError, TypeError, StopIteration) as error:
         raise click.UsageError(f"--judge: {history} is no history of a run: {error}") from None
-    judgements = judge(story, chosen(",".join(story.run.get("rules", [])) or "all"))
     directory.mkdir(parents=True, exist_ok=True)
     _report(directory, story, judgements, shlex.join(["python", "-m", "tests.chaos", "--judge", str(history)]))
     return 1 if violated(judgements) else 0

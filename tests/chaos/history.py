@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 Event: TypeAlias = dict[str, Any]
 """One line."""
+
+ADVISORIES: Final = "advisories"
+"""The listener that receives advisories."""
+
+_MESSAGES = re.compile(r'\{"t":[0-9.]+,"event":"(?:sent|stored|received|final)","(?:to|name|stream)":"([^"]*)"')
 
 
 class Historian:
@@ -50,14 +56,20 @@ class Historian:
         self._file.close()
 
 
-def read_history(path: Path) -> Iterator[Event]:
+def read_history(path: Path, places: Collection[str] | None = None) -> Iterator[Event]:
     """The lines of a history, one after the other.
+
+    Args:
+        path: the file.
+        places: the streams and listeners whose messages are wanted; None for all. Other lines come in any case.
 
     Raises:
         ValueError: a line is no JSON object.
     """
     with path.open(encoding="ascii") as file:
         for number, line in enumerate(file, 1):
+            if places is not None and (found := _MESSAGES.match(line)) and found[1] not in places:
+                continue
             try:
                 event = json.loads(line)
             except ValueError as error:

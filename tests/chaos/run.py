@@ -11,11 +11,11 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from tests.chaos.checker import judge
+from tests.chaos.checker import judge_history
 from tests.chaos.expiring import Expiring
 from tests.chaos.faults import faults
 from tests.chaos.findings import Judgement
-from tests.chaos.history import Historian, read_history
+from tests.chaos.history import ADVISORIES, Historian
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.observing import look, read_streams, watch
 from tests.chaos.plan import EXPIRING, LEASED, QUEUES, SCHEDULED, STREAMS, RuleUnderTest, configuration
@@ -185,7 +185,7 @@ class _Run:
         return None
 
     async def _listen(self) -> None:
-        advisories = Listener(self._surroundings.peer(), ADVISORY, "advisories", self._historian, keeps_bodies=True)
+        advisories = Listener(self._surroundings.peer(), ADVISORY, ADVISORIES, self._historian, keeps_bodies=True)
         for listener in (*self._listeners.values(), advisories):
             listening = asyncio.Event()
             self._spawn(listener.run(listening))
@@ -278,8 +278,7 @@ class _Run:
         )
         for second_look in (False, True):
             await read_streams(self._peer, streams, self._historian, self._report)
-            story = Story.of(read_history(self._historian.path))
-            judgements = judge(story, rules)
+            story, judgements = judge_history(self._historian.path, rules)
             if second_look or not any(judgement.violations for judgement in judgements):
                 break
             # Copies that were left out at first may still be in flight, and an expired message not yet removed.

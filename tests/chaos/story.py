@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from tests.chaos.findings import Verdict
-from tests.chaos.history import Event
+from tests.chaos.history import ADVISORIES, Event
 from tests.chaos.plan import EXPIRING, LEASED, SCHEDULED
 
 
@@ -333,7 +333,7 @@ class _Reader:
         return story
 
     def _received(self, at: float, event: Event) -> None:
-        if event["name"] != "advisories":
+        if event["name"] != ADVISORIES:
             self._story.received[event["name"]] += [Received(at, Original(*row)) for row in event["rows"]]
             return
         for row in event["rows"]:
