@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from tests.chaos.plan import RULES
 from tests.chaos.story import Story
 
 Event = dict[str, Any]
+Change = Callable[[list[Event]], object]
 COUNT = 12
 BEGAN = 1_700_000_000
 _TIMES = {sequence: (BEGAN + sequence) * 10**9 + 500_000_000 for sequence in range(1, COUNT + 1)}
@@ -251,6 +252,110 @@ TARGETS = {
     "held": "HELD",
     "passed": "PASSED",
 }
+NO_TARGETS = {"dead-letters": "DEAD", "saved": "SCRATCHED"}
+"""Streams to which others than the rule's copies belong."""
+
+
+def _lose(stream: str, place: int = 5) -> Change:
+    return lambda events: _rows(events, stream).pop(place)
+
+
+def _store_again(stream: str, place: int = 5) -> Change:
+    return lambda events: _rows(events, stream).append([99, *_rows(events, stream)[place][1:]])
+
+
+def _exchange(stream: str, one: int, other: int, since: int = 1) -> Change:
+    """Let two copies change places; `since` is the first column that goes with them."""
+
+    def exchange(events: list[Event]) -> None:
+        rows = _rows(events, stream)
+        rows[one][since:], rows[other][since:] = rows[other][since:], rows[one][since:]
+
+    return exchange
+
+
+def _exchange_received(rule: str) -> Change:
+    def exchange(events: list[Event]) -> None:
+        one, other = _received(events, rule)[5:7]
+        one["rows"], other["rows"] = other["rows"], one["rows"]
+
+    return exchange
+
+
+def _receive_again(rule: str) -> Change:
+    return lambda events: _received(events, rule)[5]["rows"].extend(_received(events, rule)[5]["rows"][:1])
+
+
+def _rewrite(stream: str, place: int, old: str, new: str) -> Change:
+    """Change the header block of a copy."""
+
+    def rewrite(events: list[Event]) -> None:
+        row = _rows(events, stream)[place]
+        assert old in row[3]
+        row[3] = row[3].replace(old, new)
+
+    return rewrite
+
+
+def _answer_with_another_number(events: list[Event]) -> None:
+    [event for event in events if event["event"] == "stored" and event["to"] == "events"][4]["rows"] = [[5, 7]]
+
+
+def _wait_for_ever(events: list[Event]) -> None:
+    (settled,) = (event for event in events if event["event"] == "settled")
+    settled["waiting"] = ["copy: ORDERS 12 is not in COPY"]
+
+
+_FIRED = "NATS/1.0\r\nNats-Scheduler: agenda.eu.2\r\nNats-Schedule-Next: purge\r\n\r\n"
+_COUNTED = {"t": 50.0, "event": "status", "pid": 1, "rules": {"copy": {"out_of_order": 1}}}
+_KILLED = {"event": "fault", "number": 1, "kind": "server killed"}
+LOST, DUPLICATED, REORDERED = ({f"{what} (violation)": 1} for what in ("lost", "duplicated", "reordered"))
+INVENTED, WRONG_HEADERS, WRONG_SUM = ({f"{what} (violation)": 1} for what in ("invented", "wrong headers", "wrong sum"))
+WRONG_BYTES = {"wrong bytes (violation)": 1}
+SINGLE: dict[str, tuple[str, dict[str, int], Sequence[Change]]] = {
+    "the first can be lost": ("once", LOST, [lambda events: events.remove(_received(events, "once")[0])]),
+    "the last can be lost": ("once", LOST, [lambda events: events.remove(_received(events, "once")[COUNT - 1])]),
+    **{f"{rule}: a copy that is not there is lost": (rule, LOST, [_lose(target)]) for rule, target in TARGETS.items()
+        if rule not in ("sums", "held")},
+    "an advisory between two that came is lost": ("dead-letters", LOST, [_lose("DEAD")]),
+    "a copy that the server itself removed is not lost": ("copy", {"lost (unknown)": 1}, [
+        _lose("COPY", 0), lambda events: events.append({"t": 6.0, "event": "trimmed", "stream": "COPY"})]),
+    **{f"{rule}: received twice": (rule, DUPLICATED, [_receive_again(rule)]) for rule in REPUBLISHED},
+    **{f"{rule}: stored twice": (rule, DUPLICATED, [_store_again({**TARGETS, **NO_TARGETS}[rule])])
+        for rule in ("gathered", "copy", "settings", "events", "saved", "dead-letters")},
+    "a marker that comes twice is a duplicate": ("held", DUPLICATED, [_store_again("HELD", -1)]),
+    **{f"{rule}: two that changed places": (rule, REORDERED, [_exchange_received(rule)]) for rule in REPUBLISHED},
+    **{f"{rule}: two copies that changed places": (rule, REORDERED, [_exchange(TARGETS[rule], 5, 6)])
+        for rule in ("gathered", "copy")},
+    "values of one key that changed places": ("settings", REORDERED, [_exchange("KV_SETTINGS_COPY", 1, 5, 2)]),
+    "an order that the rule itself counted is allowed": ("copy", {"reordered (allowed)": 1}, [
+        _exchange("COPY", 5, 6), lambda events: events.insert(-1, _COUNTED)]),
+    "a lease behind its marker is reordered": ("held", REORDERED, [
+        lambda events: _rows(events, "HELD").append([99, *_changed_copies("LEASES", "held")[7][1:]])]),
+    "an answer with another number": ("events", LOST | REORDERED, [_answer_with_another_number]),
+    "what is added twice": ("sums", DUPLICATED | WRONG_BYTES | WRONG_SUM, [_store_again("SUMS")]),
+    "what is not added": ("sums", LOST | WRONG_SUM, [_lose("SUMS", -1)]),
+    "another increment": ("sums", WRONG_HEADERS | WRONG_BYTES | WRONG_SUM, [
+        _rewrite("SUMS", -1, "Nats-Incr: 12", "Nats-Incr: 13")]),
+    "a sum that a killed server cannot remember is not the rule's doing": ("sums", {"wrong sum (unknown)": 1}, [
+        lambda events: events.extend([{"t": 6.0, "phase": "begin", **_KILLED}, {"t": 7.0, "phase": "end", **_KILLED}]),
+        _lose("VIEWS", -1)]),
+    "what fires in the target is invented": ("agenda", INVENTED, [
+        lambda events: _rows(events, "AGENDA").append([99, 0, *_row("agenda.eu.1", 5, _FIRED)])]),
+    "a copy that does not expire": ("passed", INVENTED, [_lose("PASSES", 2)]),
+    "a schedule that could act in the target": ("agenda", WRONG_HEADERS, [
+        _rewrite("AGENDA", 1, "Nats-Bridge-Schedule", "Nats-Schedule")]),
+    "another marker": ("held", WRONG_HEADERS, [_rewrite("HELD", -1, "Nats-TTL: 72h0m0s", "Nats-TTL: 72h")]),
+    "a run that does not come to rest is stuck": ("(sidecar)", {"stuck (violation)": 1}, [_wait_for_ever]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "found", "changes"), SINGLE.values(), ids=SINGLE)
+def test_a_planted_fault_is_found(rule: str, found: dict[str, int], changes: Sequence[Change]) -> None:
+    events = _fine()
+    for change in changes:
+        change(events)
+    assert _found(events, rule) == found
 
 
 @pytest.mark.parametrize("rule", REPUBLISHED)
@@ -262,51 +367,6 @@ def test_a_message_that_was_not_received_is_lost(rule: str) -> None:
     assert _found(events, other) == {}
 
 
-@pytest.mark.parametrize("place", [0, COUNT - 1])
-def test_the_first_and_the_last_can_be_lost(place: int) -> None:
-    events = _fine()
-    events.remove(_received(events, "once")[place])
-    assert _found(events, "once") == {"lost (violation)": 1}
-
-
-@pytest.mark.parametrize(("rule", "target"), [each for each in TARGETS.items() if each[0] not in ("sums", "held")])
-def test_a_copy_that_is_not_there_is_lost(rule: str, target: str) -> None:
-    events = _fine()
-    del _rows(events, target)[5]
-    assert _found(events, rule) == {"lost (violation)": 1}
-
-
-def test_a_copy_that_the_server_itself_removed_is_not_lost() -> None:
-    events = _fine()
-    del _rows(events, "COPY")[0]
-    events.append({"t": 6.0, "event": "trimmed", "stream": "COPY"})
-    assert _found(events, "copy") == {"lost (unknown)": 1}
-
-
-@pytest.mark.parametrize("rule", REPUBLISHED)
-def test_a_message_that_is_received_twice_is_a_duplicate(rule: str) -> None:
-    events = _fine()
-    row = _received(events, rule)[5]["rows"][0]
-    _received(events, rule)[5]["rows"].append(row)
-    assert _found(events, rule) == {"duplicated (violation)": 1}
-
-
-@pytest.mark.parametrize("rule", ["gathered", "copy", "settings", "events"])
-def test_a_copy_that_is_stored_twice_is_a_duplicate(rule: str) -> None:
-    events = _fine()
-    rows = _rows(events, TARGETS[rule])
-    rows.append([99, *rows[5][1:]])
-    assert _found(events, rule) == {"duplicated (violation)": 1}
-
-
-@pytest.mark.parametrize("rule", REPUBLISHED)
-def test_two_that_changed_places_are_reordered(rule: str) -> None:
-    events = _fine()
-    one, other = _received(events, rule)[5:7]
-    one["rows"], other["rows"] = other["rows"], one["rows"]
-    assert _found(events, rule) == {"reordered (violation)": 1}
-
-
 def test_a_removed_message_written_by_a_killed_process_may_arrive_late() -> None:
     events = _fine()
     one, other = _received(events, "never-lost")[5:7]
@@ -314,14 +374,6 @@ def test_a_removed_message_written_by_a_killed_process_may_arrive_late() -> None
     assert _found([*events, *_crash(0.0, 0.01)], "never-lost") == {"reordered (violation)": 1}
     events.append({"t": 0.02, "event": "removing", "stream": "ORDERS", "sequences": [6]})
     assert _found([*events, *_crash(0.0, 0.01)], "never-lost") == {"reordered (allowed)": 1}
-
-
-@pytest.mark.parametrize("rule", ["gathered", "copy"])
-def test_two_copies_that_changed_places_are_reordered(rule: str) -> None:
-    events = _fine()
-    rows = _rows(events, TARGETS[rule])
-    rows[5][1:], rows[6][1:] = rows[6][1:], rows[5][1:]
-    assert _found(events, rule) == {"reordered (violation)": 1}
 
 
 def _without(events: list[Event], rule: str, number: int) -> list[Event]:
@@ -336,13 +388,6 @@ def _without(events: list[Event], rule: str, number: int) -> list[Event]:
 def test_a_message_in_memory_is_lost_only_if_the_stream_still_holds_it(rule: str) -> None:
     assert _found(_without(_fine(), rule, 3), rule) == {}
     assert _found(_without(_fine(), rule, 7), rule) == {"lost (violation)": 1}
-
-
-def test_a_message_of_a_stream_in_memory_is_copied_once() -> None:
-    events = _fine()
-    rows = _rows(events, "SCRATCHED")
-    rows.append([99, *rows[5][1:]])
-    assert _found(events, "saved") == {"duplicated (violation)": 1}
 
 
 def test_a_message_in_memory_is_received_again_only_after_a_fault() -> None:
@@ -362,64 +407,12 @@ def test_messages_of_a_stream_in_memory_stay_in_order(rule: str) -> None:
     assert _found(events, rule) == {"reordered (violation)": 1}
 
 
-def test_an_order_that_the_rule_itself_counted_is_allowed() -> None:
-    events = _fine()
-    rows = _rows(events, "COPY")
-    rows[5][1:], rows[6][1:] = rows[6][1:], rows[5][1:]
-    events.insert(-1, {"t": 50.0, "event": "status", "pid": 1, "rules": {"copy": {"out_of_order": 1}}})
-    assert _found(events, "copy") == {"reordered (allowed)": 1}
-
-
 def test_a_work_queue_copy_is_not_invented_if_its_publisher_got_no_answer() -> None:
     events = _fine()
     events = [each for each in events if not (each["event"] == "stored" and each.get("rows") == [[5, 5]])]
     assert _found(events, "taken") == {}
     _rows(events, "TAKEN")[4][5] += "x"
     assert _found(events, "taken") == {"invented (violation)": 1}
-
-
-def test_what_is_added_twice_is_seen_in_the_sum() -> None:
-    events = _fine()
-    rows = _rows(events, "SUMS")
-    rows.append([99, *rows[5][1:]])
-    found = _found(events, "sums")
-    assert found == {"duplicated (violation)": 1, "wrong bytes (violation)": 1, "wrong sum (violation)": 1}
-
-
-def test_what_is_not_added_is_seen_in_the_sum() -> None:
-    events = _fine()
-    del _rows(events, "SUMS")[-1]
-    assert _found(events, "sums") == {"lost (violation)": 1, "wrong sum (violation)": 1}
-
-
-def test_another_increment_is_seen_in_the_sum() -> None:
-    events = _fine()
-    row = _rows(events, "SUMS")[-1]
-    row[3] = row[3].replace("Nats-Incr: 12", "Nats-Incr: 13")
-    found = _found(events, "sums")
-    assert found == {"wrong headers (violation)": 1, "wrong bytes (violation)": 1, "wrong sum (violation)": 1}
-
-
-def test_a_sum_a_killed_server_cannot_remember_is_not_the_rules_doing() -> None:
-    events = _fine()
-    fault = {"event": "fault", "number": 1, "kind": "server killed"}
-    events += [{"t": 6.0, "phase": "begin", **fault}, {"t": 7.0, "phase": "end", **fault}]
-    del _rows(events, "VIEWS")[-1]
-    assert _found(events, "sums") == {"wrong sum (unknown)": 1}
-
-
-def test_what_fires_in_the_target_is_invented() -> None:
-    events = _fine()
-    fired = "NATS/1.0\r\nNats-Scheduler: agenda.eu.2\r\nNats-Schedule-Next: purge\r\n\r\n"
-    _rows(events, "AGENDA").append([99, 0, *_row("agenda.eu.1", 5, fired)])
-    assert _found(events, "agenda") == {"invented (violation)": 1}
-
-
-def test_a_schedule_that_could_act_in_the_target_is_seen() -> None:
-    events = _fine()
-    row = _rows(events, "AGENDA")[1]
-    row[3] = row[3].replace("Nats-Bridge-Schedule", "Nats-Schedule")
-    assert _found(events, "agenda") == {"wrong headers (violation)": 1}
 
 
 def test_a_schedule_that_the_source_has_fired_and_removed_had_a_publisher() -> None:
@@ -467,38 +460,6 @@ def _changed_lease(subject: str, number: int) -> list[Any]:
     return _row(subject, number, (_block(number)[:-2] or "NATS/1.0\r\n") + added)
 
 
-def test_another_marker_is_seen() -> None:
-    events = _fine()
-    row = _rows(events, "HELD")[-1]
-    row[3] = row[3].replace("Nats-TTL: 72h0m0s", "Nats-TTL: 72h")
-    assert _found(events, "held") == {"wrong headers (violation)": 1}
-
-
-def test_a_lease_behind_its_marker_is_reordered() -> None:
-    events = _fine()
-    _rows(events, "HELD").append([99, *_changed_copies("LEASES", "held")[7][1:]])
-    assert _found(events, "held") == {"reordered (violation)": 1}
-
-
-def test_a_marker_that_comes_twice_is_a_duplicate() -> None:
-    events = _fine()
-    _rows(events, "HELD").append([99, *_rows(events, "HELD")[-1][1:]])
-    assert _found(events, "held") == {"duplicated (violation)": 1}
-
-
-def test_a_copy_that_does_not_expire_is_seen() -> None:
-    events = _fine()
-    del _rows(events, "PASSES")[2]
-    assert _found(events, "passed") == {"invented (violation)": 1}
-
-
-def test_keys_that_changed_places_are_reordered() -> None:
-    events = _fine()
-    rows = _rows(events, "KV_SETTINGS_COPY")
-    rows[1][2:], rows[5][2:] = rows[5][2:], rows[1][2:]  # both of key k2
-    assert _found(events, "settings") == {"reordered (violation)": 1}
-
-
 def test_what_a_server_brought_back_behind_a_purge_is_not_lost() -> None:
     events = _fine()
     purge = "NATS/1.0\r\nKV-Operation: PURGE\r\nNats-Rollup: sub\r\n\r\n"
@@ -529,21 +490,12 @@ def test_answers_out_of_order_are_seen() -> None:
     assert _found(events, "events") == {"reordered (violation)": 1}
 
 
-def test_an_answer_with_another_number_is_seen() -> None:
-    events = _fine()
-    reported = [event for event in events if event["event"] == "stored" and event["to"] == "events"]
-    reported[4]["rows"] = [[5, 7]]
-    assert _found(events, "events") == {"lost (violation)": 1, "reordered (violation)": 1}
-
-
 def _changed(rule: str, column: int, value: Callable[[Any], Any]) -> dict[str, int]:
     events = _fine()
     if rule in (*REPUBLISHED, "echo"):
         row = _received(events, rule)[4]["rows"][0]
     else:
-        row = next(
-            row for row in _rows(events, {**TARGETS, "dead-letters": "DEAD", "saved": "SCRATCHED"}[rule]) if row[0] == 5
-        )
+        row = next(row for row in _rows(events, {**TARGETS, **NO_TARGETS}[rule]) if row[0] == 5)
         column += 2
     assert value(row[column]) != row[column]
     row[column] = value(row[column])
@@ -745,12 +697,6 @@ def test_what_the_run_removed_is_not_missed() -> None:
         assert _judged(events)[rule].violations == []
 
 
-def test_an_advisory_between_two_that_came_is_lost() -> None:
-    events = _fine()
-    del _rows(events, "DEAD")[5]
-    assert _found(events, "dead-letters") == {"lost (violation)": 1}
-
-
 def test_an_advisory_without_a_subscriber_is_missed() -> None:
     events = _fine()
     del _rows(events, "DEAD")[5]
@@ -760,24 +706,10 @@ def test_an_advisory_without_a_subscriber_is_missed() -> None:
     assert _found(events, "dead-letters") == {"lost (unknown)": 1}
 
 
-def test_an_advisory_that_is_stored_twice_is_a_duplicate() -> None:
-    events = _fine()
-    rows = _rows(events, "DEAD")
-    rows.append([99, *rows[5][1:]])
-    assert _found(events, "dead-letters") == {"duplicated (violation)": 1}
-
-
 def test_a_dead_letter_with_another_job_is_seen() -> None:
     events = _fine()
     _rows(events, "DEAD")[5][3] = _rows(events, "DEAD")[5][3].replace("Advisory-Id: id6", "Advisory-Id: id7")
     assert _judged(events)["dead-letters"].violations
-
-
-def test_a_run_that_does_not_come_to_rest_is_stuck() -> None:
-    events = _fine()
-    (settled,) = (event for event in events if event["event"] == "settled")
-    settled["waiting"] = ["copy: ORDERS 12 is not in COPY"]
-    assert _found(events, "(sidecar)") == {"stuck (violation)": 1}
 
 
 def test_an_unrequested_end_is_seen() -> None:
