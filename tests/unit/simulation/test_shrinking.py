@@ -29,6 +29,7 @@ def found(shown: str) -> list[tuple[str, str]]:
     return re.findall(r"^SEED=.* event log (\w+)\n((?:  \S.*: .*\n)+)", shown, re.MULTILINE)
 
 
+@pytest.mark.exhaustive  # many runs, and only the simulation's own tool is at stake
 def test_one_fault_is_left_and_breaks_the_same_promise_again() -> None:
     shown = with_defect("--seed", "1", "--shrink", "14")
     before, found_one, smallest = shown.partition("  with 1 of ")
