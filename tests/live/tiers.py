@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,13 @@ ONLY = os.environ.get("NATS_BRIDGE_TEST_SERVER", "")
 
 *_OLDER, NEWEST = (ONLY,) if ONLY else LIVE_VERSIONS
 
-EACH = [*(pytest.param(each, marks=pytest.mark.exhaustive) for each in _OLDER), NEWEST]
+
+def with_all(*versions: str) -> list[Any]:
+    """Parameters of a test with `--all`, and none of it in `make test`."""
+    return [pytest.param(each, marks=pytest.mark.exhaustive) for each in versions]
+
+
+EACH = [*with_all(*_OLDER), NEWEST]
 """Parameters of a test: the newest version in `make test`, each one with `--all`."""
 
 OLDEST_AND_NEWEST = [*_OLDER[:1], *EACH[len(_OLDER[:1]) :]]

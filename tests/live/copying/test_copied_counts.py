@@ -11,10 +11,11 @@ from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import with_all
 from tests.live.until import until
 
 Name = Callable[[str], str]
-VERSIONS = ["2.9.10", "2.10.27", "2.15.3"]
+VERSIONS = ["2.9.10", *with_all("2.10.27"), "2.15.3"]
 
 
 async def _store(peer: RawPeer, stream: str, ids: range) -> None:

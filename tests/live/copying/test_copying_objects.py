@@ -17,12 +17,12 @@ from nats.js.object_store import ObjectStore
 
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
-from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import with_all
 from tests.live.until import LIMIT, until
 
 Connect = Callable[..., Any]
-VERSIONS = tuple(version for version in LIVE_VERSIONS if version != "2.9.10")
+VERSIONS = [*with_all("2.10.27"), "2.15.3"]
 """On 2.9.10 the meta data's roll-up makes consumers skip chunks: kd/messages/skipped."""
 LARGE = bytes(range(256)) * 2000  # four chunks
 

@@ -11,6 +11,7 @@ from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import with_all
 from tests.live.until import until
 
 
@@ -61,7 +62,7 @@ async def test_a_filter_may_reach_across_the_streams_subjects(
     assert await here.source_sequences() == [1, 3]
 
 
-@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.11.17", "2.12.15", "2.14.10", "2.15.3"])
+@pytest.mark.parametrize("version", ["2.9.10", *with_all("2.10.27", "2.11.17", "2.12.15"), "2.14.10", "2.15.3"])
 async def test_filters_that_overlap_for_older_servers_alone(
     version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:

@@ -28,6 +28,7 @@ from tests.live.faults.answered_load import AnsweredLoad, answered_load
 from tests.live.raw_messages import OpenPeer, connected
 from tests.live.sidecar_process import Scene, Seen, sidecar_processes
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import with_all
 from tests.live.until import LIMIT, until
 
 Servers = Callable[..., NativeServer]
@@ -104,7 +105,7 @@ async def two_streams(version: str) -> AsyncIterator[tuple[NativeCluster, Native
         yield cluster, home, AnsweredLoad(safe._client, "ALONE.x"), safe
 
 
-@pytest.mark.parametrize("version", ["2.10.27", NEWEST])
+@pytest.mark.parametrize("version", [*with_all("2.10.27"), NEWEST])
 @pytest.mark.parametrize("kind", ["republish", "sources"])
 async def test_an_offline_stream_stops_only_its_rule(
     version: str, kind: str, native_server: Servers, raw_peer: OpenPeer
@@ -168,7 +169,7 @@ async def _holds(peer: Any, stream: str, messages: int) -> bool:
 # -- a failed rule -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", NEWEST])
+@pytest.mark.parametrize("version", ["2.9.10", *with_all("2.10.27"), NEWEST])
 @pytest.mark.parametrize("kind", ["republish", "advisories"])
 async def test_a_message_that_the_server_does_not_let_pass_is_counted(
     kind: str, version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
@@ -198,7 +199,7 @@ async def test_a_message_that_the_server_does_not_let_pass_is_counted(
             await until(lambda: of(sidecar, "rule").counters()[counted] == 1)
 
 
-@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", NEWEST])
+@pytest.mark.parametrize("version", ["2.9.10", *with_all("2.10.27"), NEWEST])
 async def test_a_rule_that_loses_a_permission_fails_alone(
     version: str, native_server: Servers, enduring_peer: OpenPeer, tmp_path: Path
 ) -> None:
@@ -242,7 +243,7 @@ async def test_a_rule_that_loses_a_permission_fails_alone(
         assert sorted(set(here.bridged.sequences)) == list(range(1, end + 1))
 
 
-@pytest.mark.parametrize("version", ["2.10.27", NEWEST])
+@pytest.mark.parametrize("version", [*with_all("2.10.27"), NEWEST])
 async def test_a_source_that_must_not_be_a_new_one_stops_only_its_rule(
     version: str, native_server: Servers, raw_peer: OpenPeer, enduring_peer: OpenPeer
 ) -> None:
@@ -283,7 +284,7 @@ async def _is_away(peer: Any, stream: str) -> bool:
 # -- a start without servers -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["2.10.27", NEWEST])
+@pytest.mark.parametrize("version", [*with_all("2.10.27"), NEWEST])
 async def test_a_start_before_the_server_waits(version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     server = native_server(version, port=free_port())
     url = f"nats://127.0.0.1:{server.port}"
@@ -308,7 +309,7 @@ async def test_a_start_before_the_server_waits(version: str, native_server: Serv
         assert (await get(sidecar, "/readyz"))[0] == 200
 
 
-@pytest.mark.parametrize("version", ["2.10.27", NEWEST])
+@pytest.mark.parametrize("version", [*with_all("2.10.27"), NEWEST])
 async def test_one_absent_server_of_two_stops_only_its_rules(
     version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
@@ -334,7 +335,7 @@ async def test_one_absent_server_of_two_stops_only_its_rules(
             assert (await get(sidecar, "/readyz"))[0] == 200
 
 
-@pytest.mark.parametrize("version", ["2.10.27", NEWEST])
+@pytest.mark.parametrize("version", [*with_all("2.10.27"), NEWEST])
 async def test_a_server_that_refuses_the_credentials_stops_only_its_rules(
     version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
@@ -367,7 +368,7 @@ async def test_a_server_that_refuses_the_credentials_stops_only_its_rules(
         assert [line["connection"] for line in log if line["event"] == "connection.not_up"] == ["far"]
 
 
-@pytest.mark.parametrize("version", ["2.10.27", NEWEST])
+@pytest.mark.parametrize("version", [*with_all("2.10.27"), NEWEST])
 async def test_every_connection_that_is_away_is_named(version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     """One that was never up, and one that was lost."""
     absent = f"nats://127.0.0.1:{free_port()}"
@@ -387,7 +388,7 @@ async def test_every_connection_that_is_away_is_named(version: str, native_serve
             assert (await get(sidecar, "/readyz?exclude=connections"))[0] == 200
 
 
-@pytest.mark.parametrize("version", ["2.10.27", NEWEST])
+@pytest.mark.parametrize("version", [*with_all("2.10.27"), NEWEST])
 @pytest.mark.parametrize("leadership", [False, True])
 async def test_a_start_without_a_quorum_waits(version: str, leadership: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jetstream_api, "_PATIENCE", 1.0)

@@ -30,6 +30,7 @@ from tests.live.raw_messages import OpenPeer
 from tests.live.security.credentials import Files
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import with_all
 from tests.live.until import LIMIT, until
 
 Servers = Callable[..., NativeServer]
@@ -339,7 +340,7 @@ ACCOUNTS = {
 }
 
 
-@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.3"])
+@pytest.mark.parametrize("version", ["2.9.10", *with_all("2.10.27"), "2.15.3"])
 @pytest.mark.parametrize("account", ACCOUNTS)
 @pytest.mark.usefixtures("quick_reconnects")
 async def test_only_the_server_says_that_a_consumer_was_slow(

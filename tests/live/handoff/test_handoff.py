@@ -14,6 +14,7 @@ from nats_transforms import header_block
 from nats_transforms.republish import StoredMessage
 from tests.live.commands import command
 from tests.live.handoff.handoffs import ACCOUNTS, CASES, UPGRADES, Case, OpenScene, Scene, everything
+from tests.live.tiers import with_all
 from tests.live.until import until
 
 
@@ -195,7 +196,7 @@ async def _all(here: Scene) -> list[StoredMessage]:
     return await everything(here.home, here.target_name)
 
 
-@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.3"])
+@pytest.mark.parametrize("version", ["2.9.10", *with_all("2.10.27"), "2.15.3"])
 async def test_the_target_purged(version: str, scene: OpenScene) -> None:
     here = await scene("filter_subject", version)
     await bridged(here, 6)

@@ -20,9 +20,10 @@ from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, Seen
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import with_all
 from tests.live.until import until
 
-VERSIONS = ["2.9.10", "2.10.27", "2.15.3"]
+VERSIONS = ["2.9.10", *with_all("2.10.27"), "2.15.3"]
 
 
 @dataclass
@@ -121,7 +122,7 @@ async def test_a_successor_receives_while_the_rule_drains(
     assert sorted(slow.seen.sequences) == list(range(1, 101 + lost))
 
 
-@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
+@pytest.mark.parametrize("version", VERSIONS[1:])
 async def test_a_rule_is_handed_over_while_it_drains(
     version: str,
     servers: SharedServers,

@@ -16,6 +16,7 @@ from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, Seen, differing, last_sequence_of, sequence_of
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import with_all
 from tests.live.until import until
 
 Name = Callable[[str], str]
@@ -230,7 +231,7 @@ async def test_removals(
         assert differing(here.bridged, here.native) == []
 
 
-@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.11.17", "2.15.3"])
+@pytest.mark.parametrize("version", ["2.9.10", *with_all("2.10.27", "2.11.17"), "2.15.3"])
 @pytest.mark.parametrize("storage", ["file", "memory"])
 @pytest.mark.parametrize("which", [{}, {"filter": "a"}, {"filter": "*"}], ids=repr)
 async def test_a_purge_below_the_first_sequence(
