@@ -316,9 +316,7 @@ def test_nothing_foreign_runs_or_loads(page: StatusPage) -> None:
         "document.body.setAttribute('onclick', 'window.foreign = 2'); document.body.click();"
         "const image = new Image(); image.src = 'http://127.0.0.1:9/x.png'; document.body.append(image);"
     )
-    asked = page.run(
-        "return fetch('http://127.0.0.1:9/').then(() => 'answered', error => String(error))",
-    )
+    asked = page.run("return fetch('http://127.0.0.1:9/').then(() => 'answered', error => String(error))")
     assert "Failed to fetch" in asked
     assert page.run("return window.foreign === undefined")
     said = page.complaints()

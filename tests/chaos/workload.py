@@ -36,12 +36,7 @@ _LARGEST_BATCH = 40
 
 def row_of(message: Message) -> list[Any]:
     """A message in the history: subject, header block, size and digest of the payload."""
-    return [
-        text_of(message.subject),
-        text_of(message.header_block),
-        len(message.payload),
-        digest_of(message.payload),
-    ]
+    return [text_of(message.subject), text_of(message.header_block), len(message.payload), digest_of(message.payload)]
 
 
 class Producer:

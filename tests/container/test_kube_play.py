@@ -121,10 +121,7 @@ async def test_a_pod_is_probed_follows_secret_and_configmap_and_ends(
 
 @pytest.mark.parametrize("overlay", ["native-sidecar", "classic-sidecar"])
 async def test_an_application_and_its_sidecar_start_work_and_end(
-    overlay: str,
-    image: Image,
-    native_server: Callable[..., NativeServer],
-    raw_peer: OpenPeer,
+    overlay: str, image: Image, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
     """A native sidecar starts before its application and ends after it; a classic one does both together with it."""
     async with native_server("2.10.27") as server, played(image, render(OVERLAYS[overlay]), server.url) as pod:

@@ -241,9 +241,7 @@ async def test_a_changed_configmap_is_taken_by_the_running_process(
 
 
 async def test_the_example_application_sees_its_orders_republished(
-    pod_here: Callable[..., PodHere],
-    native_server: Callable[..., NativeServer],
-    tmp_path: Path,
+    pod_here: Callable[..., PodHere], native_server: Callable[..., NativeServer], tmp_path: Path
 ) -> None:
     manifests = render(OVERLAYS["native-sidecar"])
     (code,) = (each["data"]["app.py"] for each in of_kind(manifests, "ConfigMap") if "app.py" in each["data"])
@@ -276,9 +274,7 @@ async def test_the_example_application_sees_its_orders_republished(
 
 
 async def test_the_job_of_the_chart_checks_the_servers(
-    native_server: Callable[..., NativeServer],
-    raw_peer: Callable[[str], Awaitable[RawPeer]],
-    tmp_path: Path,
+    native_server: Callable[..., NativeServer], raw_peer: Callable[[str], Awaitable[RawPeer]], tmp_path: Path
 ) -> None:
     config = f"config={OVERLAYS['standalone'] / 'config.yaml'}"
     made = rendered(CHART, "--set", "check.enabled=true", "--set-file", config)

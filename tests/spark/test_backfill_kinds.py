@@ -50,10 +50,7 @@ async def test_a_mirror_keeps_the_sequences(servers: SharedServers, unique_name:
 
 
 async def test_a_bucket_is_copied_as_the_sidecar_would(
-    servers: SharedServers,
-    native_server: Callable[..., NativeServer],
-    unique_name: Name,
-    raw_peer: OpenPeer,
+    servers: SharedServers, native_server: Callable[..., NativeServer], unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url, name = await servers.url("2.10.27"), unique_name("bucket")
     peer = await raw_peer(url)

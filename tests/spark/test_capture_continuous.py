@@ -76,11 +76,7 @@ async def store(peer: RawPeer, stream: str, messages: int) -> None:
 
 
 async def test_new_messages_come_as_they_are_stored(
-    session: Spark,
-    servers: SharedServers,
-    raw_peer: OpenPeer,
-    tmp_path: Path,
-    unique_name: Callable[[str], str],
+    session: Spark, servers: SharedServers, raw_peer: OpenPeer, tmp_path: Path, unique_name: Callable[[str], str]
 ) -> None:
     stream, url = unique_name("CONTINUOUS"), await servers.url(VERSION)
     peer = await raw_peer(url)
@@ -122,11 +118,7 @@ async def test_a_stream_that_is_gone_for_a_moment_is_waited_for(servers: SharedS
 
 
 async def test_a_stream_that_is_recreated_ends_it(
-    session: Spark,
-    servers: SharedServers,
-    raw_peer: OpenPeer,
-    tmp_path: Path,
-    unique_name: Callable[[str], str],
+    session: Spark, servers: SharedServers, raw_peer: OpenPeer, tmp_path: Path, unique_name: Callable[[str], str]
 ) -> None:
     stream, url = unique_name("CONTINUOUS"), await servers.url(VERSION)
     peer = await raw_peer(url)

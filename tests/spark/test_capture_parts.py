@@ -48,11 +48,7 @@ def test_what_is_saved_of_a_stream_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chunks", "covered", "next_", "missing"),
-    [
-        ((), 12, 20, 13),
-        ((Chunk(5, 9, 4), Chunk(12, 25, 10)), 26, 26, 5),
-    ],
+    ("chunks", "covered", "next_", "missing"), [((), 12, 20, 13), ((Chunk(5, 9, 4), Chunk(12, 25, 10)), 26, 26, 5)]
 )
 def test_where_a_capture_resumes(chunks: tuple[Chunk, ...], covered: int, next_: int, missing: int) -> None:
     held = Capture(_SAVED, _EXTENT, chunks)

@@ -151,9 +151,7 @@ _LINES = st.lists(
     max_size=5,
 )
 _BLOCKS = st.one_of(
-    _LINES.map(lambda lines: block(*lines)),
-    _LINES.map(lambda lines: b"\r\n".join(lines)),
-    st.binary(max_size=20),
+    _LINES.map(lambda lines: block(*lines)), _LINES.map(lambda lines: b"\r\n".join(lines)), st.binary(max_size=20)
 )
 
 

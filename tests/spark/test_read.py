@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nats_bridge_spark.errors import (
-    DataLostError,
-    OptionError,
-    PipelineError,
-    SchemaError,
-    UnreachableError,
-    reported,
-)
+from nats_bridge_spark.errors import DataLostError, OptionError, PipelineError, SchemaError, UnreachableError, reported
 from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer, RawPeer
 

@@ -246,7 +246,4 @@ async def test_what_is_not_text_is_had_as_bytes(url: str, peer: RawPeer, stream:
         assert error is not None
         assert advice in str(error)
     rows = await Read(url, stream, spark_schema("subject", "header_block", subject=BinaryType())).rows()
-    assert rows[1] == {
-        "subject": f"{stream}.\xff".encode("latin-1"),
-        "header_block": b"NATS/1.0\r\nbad: \xfe\r\n\r\n",
-    }
+    assert rows[1] == {"subject": f"{stream}.\xff".encode("latin-1"), "header_block": b"NATS/1.0\r\nbad: \xfe\r\n\r\n"}

@@ -218,11 +218,7 @@ async def test_everything_there_and_back(both: Any) -> None:
 
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_an_object_store_comes_back_without_chunks_of_replaced_objects(
-    version: str,
-    native_server: Callable[..., NativeServer],
-    raw_peer: OpenPeer,
-    commands: Commands,
-    tmp_path: Path,
+    version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, commands: Commands, tmp_path: Path
 ) -> None:
     backup = str(tmp_path / "backup")
     async with native_server(version) as server, native_server(version) as target:
@@ -258,11 +254,7 @@ async def test_an_object_store_comes_back_without_chunks_of_replaced_objects(
 
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_a_work_queue_is_held_until_opened_with_its_newest_configuration(
-    version: str,
-    native_server: Callable[..., NativeServer],
-    raw_peer: OpenPeer,
-    commands: Commands,
-    tmp_path: Path,
+    version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, commands: Commands, tmp_path: Path
 ) -> None:
     backup = str(tmp_path / "backup")
     async with native_server(version) as server, native_server(version) as target:

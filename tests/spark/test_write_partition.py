@@ -572,11 +572,7 @@ async def test_another_stream_that_answers_is_an_error(
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("receives_others", [True, False])
 async def test_a_user_with_the_permissions_of_the_page_writes_and_tries_again(
-    receives_others: bool,
-    version: str,
-    native_server: Callable[..., NativeServer],
-    raw_peer: OpenPeer,
-    tmp_path: Path,
+    receives_others: bool, version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     publish = ["P.>", *(found.replace("<stream>", "P") for found in re.findall(r"`(\$JS[^`]*)`", PERMISSIONS))]
     assert len(publish) == 6

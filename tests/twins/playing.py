@@ -19,14 +19,7 @@ from tests.live.copied_messages import everything
 from tests.live.raw_messages import Collected, RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-from tests.twins.comparing import (
-    FILLER,
-    Comparison,
-    Republished,
-    compare_copies,
-    compare_counters,
-    compare_republished,
-)
+from tests.twins.comparing import FILLER, Comparison, Republished, compare_copies, compare_counters, compare_republished
 from tests.twins.drawing import END, Batch, Delete, Expiry, FastBatch, Publish, Purge, Shape, draw, steps
 
 _GONE = 10043  # the message to delete is not there

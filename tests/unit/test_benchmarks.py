@@ -156,11 +156,7 @@ def test_the_exit_code_and_the_file_show_whether_targets_were_reached(
     ],
 )
 def test_what_stops_a_benchmark_is_said_in_one_line(
-    raised: BaseException,
-    code: int,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    raised: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(**_: object) -> Report:
         raise raised
@@ -192,8 +188,7 @@ def test_a_worker_reports_what_it_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "said"),
-    [(_fail, "subscriber: 3 of 4 messages came"), (_end, "subscriber: ended before it had a result")],
+    ("work", "said"), [(_fail, "subscriber: 3 of 4 messages came"), (_end, "subscriber: ended before it had a result")]
 )
 def test_a_worker_that_fails_or_ends_is_not_waited_for(work: object, said: str) -> None:
     with (

@@ -26,7 +26,7 @@ SUBJECTS = [
         b"nats-bridge",
         b"$KV.A.k",
         b"$KV.A.k.l",
-    ),
+    )
 ]
 ENTRIES: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -173,11 +173,7 @@ def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs(Log(format="json"))
     _log_something()
     line = json.loads(capsys.readouterr().err)
-    assert (line["event"], line["rule"], line["level"]) == (
-        "rule.failed",
-        "a",
-        "error",
-    )
+    assert (line["event"], line["rule"], line["level"]) == ("rule.failed", "a", "error")
     assert line["timestamp"].endswith("Z")
     assert "ValueError: no 7" in line["exception"]
 

@@ -87,10 +87,7 @@ def test_the_shortest_path_is_reported() -> None:
 # -- subjects ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("src", "loops"),
-    [("foo.>", False), ("foo.x", False), ("*.y", True), ("foo.y", True)],
-)
+@pytest.mark.parametrize(("src", "loops"), [("foo.>", False), ("foo.x", False), ("*.y", True), ("foo.y", True)])
 def test_subjects_are_followed_around(src: str, loops: bool) -> None:
     """Only what leaves A as `bar.x` comes back, as `foo.y`: whether that leaves A as `bar.x` again decides."""
     a = stream("A", "foo.>", republish={"src": src, "dest": "bar.x" if loops else src.replace("foo", "bar")})
@@ -317,11 +314,7 @@ def test_dead_letters_that_come_back() -> None:
 
 
 def test_advisories() -> None:
-    advisories = {
-        "name": "dlq",
-        "kind": "advisories",
-        "republish": {"src": "$JS.EVENT.ADVISORY.>", "dest": "dlq.>"},
-    }
+    advisories = {"name": "dlq", "kind": "advisories", "republish": {"src": "$JS.EVENT.ADVISORY.>", "dest": "dlq.>"}}
     streams = [stream("DLQ", "dlq.>"), stream("AUDIT", "$JS.EVENT.ADVISORY.>")]
     assert look(advisories, default=streams) == {}
     found = look(advisories, rule("r", "DLQ", "dlq.>", "$JS.EVENT.ADVISORY.>"), default=streams)

@@ -120,11 +120,7 @@ def test_every_kind_has_been_tried() -> None:
         (
             "{rule: monitor, given: {subject: o.x}, expect: [{subject: m.x, headers: {Nats-Stream: null, A: b,"
             ' Nats-Sequence: "2"}}]}',
-            [
-                "Nats-Stream: 'S', expected no header",
-                "A: no header, expected 'b'",
-                "Nats-Sequence: '1', expected '2'",
-            ],
+            ["Nats-Stream: 'S', expected no header", "A: no header, expected 'b'", "Nats-Sequence: '1', expected '2'"],
         ),
         (
             "{rule: slice, given: {subject: o.-}, expect: []}",

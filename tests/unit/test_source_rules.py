@@ -56,9 +56,7 @@ def test_a_class_name_has_one_meaning() -> None:
     assert not repeated, f"say in the name which one it is: {repeated}"
 
 
-_TWO_MEANINGS = {
-    "Connection": "the settings of a connection, and the connection",
-}
+_TWO_MEANINGS = {"Connection": "the settings of a connection, and the connection"}
 
 
 def test_waits_take_their_times_from_one_module() -> None:

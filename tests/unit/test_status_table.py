@@ -10,14 +10,7 @@ import click
 import pytest
 
 from nats_bridge.cli.status import command as status
-from nats_bridge.cli.status.table import (
-    clock,
-    count,
-    duration,
-    milliseconds,
-    per_second,
-    status_lines,
-)
+from nats_bridge.cli.status.table import clock, count, duration, milliseconds, per_second, status_lines
 from tests import status_documents as samples
 
 

@@ -520,11 +520,7 @@ async def test_what_is_refused(source: str, destination: str, expected: str, ser
     ],
 )
 async def test_permissions(
-    permissions: str,
-    expected: str,
-    native_server: Callable[..., NativeServer],
-    raw_peer: OpenPeer,
-    tmp_path: Any,
+    permissions: str, expected: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Any
 ) -> None:
     password = tmp_path / "password"
     password.write_text("p")

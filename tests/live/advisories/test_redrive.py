@@ -576,11 +576,7 @@ async def test_the_printed_permissions_are_enough(
     ids=["records", "subjects"],
 )
 async def test_a_permission_that_is_missing_is_named(
-    denied: str,
-    said: str,
-    newest_version: str,
-    native_server: Callable[..., NativeServer],
-    raw_peer: OpenPeer,
+    denied: str, said: str, newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
     few = f'{{user: few, password: few, permissions: {{publish: {{deny: "{denied}"}}}}}}'
     everything = "{user: all, password: all}"

@@ -52,8 +52,7 @@ TRANSFORMS: dict[str, Shape] = {
     ),
     "filter only": Shape([{"name": "{a}", "subject_transforms": [{"src": "{a}.*.a", "dest": ""}]}], ["{a}.>"]),
     "split": Shape(
-        [{"name": "{a}", "subject_transforms": [{"src": "{a}.x.*", "dest": "t{a}.{{{{split(1,-)}}}}.end"}]}],
-        ["t{a}.>"],
+        [{"name": "{a}", "subject_transforms": [{"src": "{a}.x.*", "dest": "t{a}.{{{{split(1,-)}}}}.end"}]}], ["t{a}.>"]
     ),
     "same stream twice": Shape(
         [{"name": "{a}", "filter_subject": "{a}.x.*"}, {"name": "{a}", "filter_subject": "{a}.y.*"}], ["{a}.>"]
@@ -69,10 +68,7 @@ TRANSFORMS: dict[str, Shape] = {
         [
             {
                 "name": "{a}",
-                "subject_transforms": [
-                    {"src": "{a}.x.*", "dest": "t{a}.$1.x"},
-                    {"src": "{a}.y.*", "dest": ""},
-                ],
+                "subject_transforms": [{"src": "{a}.x.*", "dest": "t{a}.$1.x"}, {"src": "{a}.y.*", "dest": ""}],
             }
         ],
         ["t{a}.>", "{a}.>"],

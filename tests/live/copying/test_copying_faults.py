@@ -136,11 +136,7 @@ async def test_a_full_target_is_waited_for(
     "kind", ["max_msgs", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("max_bytes", "per_subject"))]
 )
 async def test_a_full_target_and_kills(
-    kind: str,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
-    tmp_path: Path,
+    kind: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """Whatever part of it the target takes before the kill, each message is stored once."""
     number = 1000

@@ -122,11 +122,7 @@ async def test_a_stop_under_load_leaves_nothing_half_done(
 
 @pytest.mark.unstoppable
 async def test_a_stopped_process_that_wakes_up_doubles_nothing(
-    newest_version: str,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
-    tmp_path: Path,
+    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """A replica that is paused by the machine and resumes later, after another has taken over."""
     url = await servers.url(newest_version)

@@ -46,11 +46,7 @@ async def test_a_message_that_is_refused_stops_the_rule_at_that_message(
 
 @pytest.mark.parametrize("captured", [True, False])
 async def test_a_message_that_is_refused_goes_to_the_dead_letters(
-    captured: bool,
-    newest_version: str,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
+    captured: bool, newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("skip"), target={"max_msg_size": 400})

@@ -53,11 +53,7 @@ async def source_with_schedules(peer: RawPeer, name: str, target: dict[str, Any]
     "allows", [{}, {"allow_msg_schedules": True, "allow_msg_ttl": True}], ids=["plain", "allowing"]
 )
 async def test_schedules_and_what_they_fired_are_copied_and_do_not_act(
-    version: str,
-    allows: dict[str, Any],
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
+    version: str, allows: dict[str, Any], servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     """kd/copy/renamed. Native sources of 2.12 stall here; a stream that allows schedules can have none."""
     url = await servers.url(version)

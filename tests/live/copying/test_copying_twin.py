@@ -46,8 +46,7 @@ async def ended(peer: RawPeer, stream: str, expected: list[CopiedMessage]) -> No
     inbox = peer.client.new_inbox()
     arriving = await peer.collect(inbox)
     answer = await peer.api(
-        f"CONSUMER.CREATE.{stream}",
-        {"stream_name": stream, "config": {"deliver_subject": inbox, "ack_policy": "none"}},
+        f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": {"deliver_subject": inbox, "ack_policy": "none"}}
     )
     assert "error" not in answer, answer
 

@@ -156,13 +156,7 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
 @pytest.mark.parametrize("side", ["source", "target"])
 @on_each_version(times=2)
 async def test_each_connection_cut_at_any_moment(
-    version: str,
-    times: int,
-    side: str,
-    retention: str,
-    servers: SharedServers,
-    unique_name: Name,
-    raw_peer: OpenPeer,
+    version: str, times: int, side: str, retention: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(version)
     here = await Queue.make(await raw_peer(url), unique_name("cut"), source={"retention": retention})
@@ -189,18 +183,11 @@ async def test_each_connection_cut_at_any_moment(
 @pytest.mark.parametrize("retention", RETENTIONS)
 @pytest.mark.parametrize("away", ["source", "target"])
 async def test_a_server_is_killed_and_comes_back(
-    away: str,
-    retention: str,
-    version: str,
-    native_server: Callable[..., NativeServer],
-    raw_peer: OpenPeer,
+    away: str, retention: str, version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
     with native_server(version) as source, native_server(version) as target:
         here = await Queue.make(
-            await raw_peer(source.url),
-            "S",
-            target_peer=await raw_peer(target.url),
-            source={"retention": retention},
+            await raw_peer(source.url), "S", target_peer=await raw_peer(target.url), source={"retention": retention}
         )
         connections = {"default": {"servers": [target.url]}, "there": {"servers": [source.url]}}
         rule = here.rule(entry={"from": "there"})
@@ -339,10 +326,7 @@ async def test_a_message_is_acknowledged_when_its_dead_letter_is_stored(
 ) -> None:
     url = await servers.url(version)
     here = await Queue.make(
-        await raw_peer(url),
-        unique_name("dead"),
-        source={"retention": "workqueue"},
-        target={"max_msg_size": 1000},
+        await raw_peer(url), unique_name("dead"), source={"retention": "workqueue"}, target={"max_msg_size": 1000}
     )
     for payload in (b"1", b"x" * 2000, b"3"):
         await here.peer.store(f"{here.name}.x".encode(), payload)
@@ -500,12 +484,7 @@ async def _recreated(here: Queue, former: str, ending: str) -> str:
 @pytest.mark.unstoppable
 @pytest.mark.parametrize("retention", RETENTIONS)
 async def test_a_paused_leader_acknowledges_nothing_its_successor_has_to_copy(
-    retention: str,
-    newest_version: str,
-    servers: SharedServers,
-    unique_name: Name,
-    raw_peer: OpenPeer,
-    tmp_path: Path,
+    retention: str, newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(newest_version)
     here = await Queue.make(

@@ -92,11 +92,7 @@ async def test_deleted_messages_are_gaps_in_the_copy_too(
 
 
 async def test_kills_keep_the_numbers(
-    twin_version: str,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
-    tmp_path: Path,
+    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(twin_version)
     here = await Copies.make(await raw_peer(url), unique_name("numbers"))

@@ -131,10 +131,7 @@ async def _storing_cluster(version: str) -> AsyncIterator[tuple[NativeCluster, A
     a server never learns the stream's leader, and no message is ever stored: another cluster then.
     """
     for _ in range(5):
-        async with (
-            NativeCluster(version, config=SYSTEM_ACCOUNT) as cluster,
-            answered_load(cluster.urls, "S.a") as load,
-        ):
+        async with NativeCluster(version, config=SYSTEM_ACCOUNT) as cluster, answered_load(cluster.urls, "S.a") as load:
             try:
                 async with asyncio.timeout(LIMIT / 3):
                     await load.api("STREAM.CREATE.S", {"name": "S", "subjects": ["S.>"], "num_replicas": 3})

@@ -285,11 +285,7 @@ async def test_a_subscription_considered_inactive_becomes_active_again(
 
 @pytest.mark.parametrize("delivery", MODES)
 async def test_a_drain_is_bounded_while_the_target_is_away_and_loses_nothing(
-    delivery: str,
-    native_server: Servers,
-    enduring_peer: OpenPeer,
-    raw_peer: OpenPeer,
-    monkeypatch: pytest.MonkeyPatch,
+    delivery: str, native_server: Servers, enduring_peer: OpenPeer, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_run, "_DRAIN", 0.5)
     async with native_server("2.15.3") as source, native_server("2.15.3") as target:

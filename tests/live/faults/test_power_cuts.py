@@ -122,8 +122,7 @@ async def _numbered(here: Copies, first: int, messages: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("with_ids", "following"),
-    [(False, MORE), (True, MORE), pytest.param(False, 20, marks=pytest.mark.exhaustive)],
+    ("with_ids", "following"), [(False, MORE), (True, MORE), pytest.param(False, 20, marks=pytest.mark.exhaustive)]
 )
 async def test_the_source_of_copies(
     with_ids: bool, following: int, newest_version: str, native_server: Servers, enduring_peer: OpenPeer

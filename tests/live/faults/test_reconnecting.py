@@ -344,12 +344,7 @@ ACCOUNTS = {
 @pytest.mark.parametrize("account", ACCOUNTS)
 @pytest.mark.usefixtures("quick_reconnects")
 async def test_only_the_server_says_that_a_consumer_was_slow(
-    version: str,
-    account: str,
-    native_server: Servers,
-    raw_peer: OpenPeer,
-    log: Log,
-    monkeypatch: pytest.MonkeyPatch,
+    version: str, account: str, native_server: Servers, raw_peer: OpenPeer, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery_limit, "_SOON", 3600.0)  # whatever time it takes here
     config = f"max_payload: 50000\nmax_pending: 100000\n{ACCOUNTS[account]}"

@@ -73,10 +73,7 @@ async def test_an_upgrade_in_place(case: str, versions: tuple[str, str], scene: 
             pass
 
 
-@pytest.mark.parametrize(
-    ("case", "version"),
-    [(case, version) for version in ("2.10.27", "2.15.3") for case in CASES],
-)
+@pytest.mark.parametrize(("case", "version"), [(case, version) for version in ("2.10.27", "2.15.3") for case in CASES])
 async def test_a_live_handoff(case: str, version: str, scene: OpenScene) -> None:
     here = await scene(case, version)
     await bridged(here)

@@ -126,11 +126,7 @@ async def test_the_stream_s_errors_reach_the_publisher(
 
 
 async def test_nats_py_s_publish(
-    twin_version: str,
-    servers: SharedServers,
-    unique_name: Name,
-    raw_peer: OpenPeer,
-    connect: Callable[[str], Any],
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, connect: Callable[[str], Any]
 ) -> None:
     name = unique_name("publish")
     url = await servers.url(twin_version)

@@ -147,13 +147,7 @@ class EveryKind:
             republish("once"),
             republish("least", delivery="at_least_once"),
             {"name": "copy", "kind": "sources", "stream": f"C{name}", "sources": [entry("C")]},
-            {
-                "name": "mirror",
-                "kind": "mirror",
-                "stream": f"M{name}",
-                "mirror": entry("M"),
-                "keep_sequence": True,
-            },
+            {"name": "mirror", "kind": "mirror", "stream": f"M{name}", "mirror": entry("M"), "keep_sequence": True},
             {
                 "name": "ingress",
                 "kind": "subject_transform",

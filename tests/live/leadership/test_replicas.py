@@ -87,10 +87,7 @@ async def test_a_leader_that_is_cut_off_is_replaced_and_returns_on_standby(
 ) -> None:
     url = await servers.url(newest_version)
     here = await EveryKind.make(await raw_peer(url), unique_name("cut"))
-    async with (
-        cut_wire(url) as wire,
-        one_behind_another(tmp_path, url, here, wire.url) as (group, first, second),
-    ):
+    async with cut_wire(url) as wire, one_behind_another(tmp_path, url, here, wire.url) as (group, first, second):
         async with under_load(here):
             await here.least.count(500)
             wire.hold_back()

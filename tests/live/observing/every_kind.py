@@ -65,12 +65,7 @@ class EveryKind:
             },
             {"name": "sources", "kind": "sources", "stream": f"T{name}", "sources": [renamed(f"T{name}")]},
             {"name": "mirror", "kind": "mirror", "stream": f"M{name}", "mirror": renamed(f"M{name}")},
-            {
-                "name": "kv_sources",
-                "kind": "kv_sources",
-                "bucket": f"C{name}",
-                "sources": [{"bucket": f"S{name}"}],
-            },
+            {"name": "kv_sources", "kind": "kv_sources", "bucket": f"C{name}", "sources": [{"bucket": f"S{name}"}]},
             {
                 "name": "subject_transform",
                 "kind": "subject_transform",

@@ -130,10 +130,7 @@ async def test_a_target_that_is_away_for_a_while(
 
 
 async def test_a_server_that_is_newer_than_the_table(
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
-    monkeypatch: pytest.MonkeyPatch,
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = await servers.url(VERSION)
     here = await Scene.make(await raw_peer(url), unique_name("newer"))

@@ -107,8 +107,7 @@ async def test_names_of_others_are_not_answered(rule: tuple[str, dict[str, Any]]
 
 
 @pytest.mark.parametrize(
-    "headers",
-    [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec_Fetch_Site": "cross-site"}],
+    "headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec_Fetch_Site": "cross-site"}]
 )
 async def test_other_sites_pages_cannot_change_anything(
     rule: tuple[str, dict[str, Any]], headers: dict[str, str]

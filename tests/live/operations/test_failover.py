@@ -352,12 +352,7 @@ async def test_when_the_source_is_away(
 @pytest.mark.parametrize("version", CHANGE_IT)
 @pytest.mark.parametrize("kind", ["sources", "keep", "native", "mirror"])
 async def test_another_creation_time_of_the_source(
-    version: str,
-    kind: str,
-    native_server: Servers,
-    raw_peer: OpenPeer,
-    connect: Connect,
-    scene: Callable[..., Any],
+    version: str, kind: str, native_server: Servers, raw_peer: OpenPeer, connect: Connect, scene: Callable[..., Any]
 ) -> None:
     async with native_server(version) as server:
         here: Scene = await scene(kind, server.url)

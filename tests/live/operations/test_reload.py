@@ -46,12 +46,7 @@ def to(here: Scene, dest: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("delivery", ["at_least_once", pytest.param("at_most_once", marks=pytest.mark.exhaustive)])
 async def test_reloads_in_a_row_under_load(
-    delivery: str,
-    twin_version: str,
-    servers: SharedServers,
-    unique_name: Name,
-    raw_peer: OpenPeer,
-    tmp_path: Path,
+    delivery: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """ADR-28: the republish configuration may be edited; every message goes to the one destination or the other."""
     url = await servers.url(twin_version)
@@ -333,11 +328,7 @@ async def test_over_http(servers: SharedServers, unique_name: Name, raw_peer: Op
 
 
 async def test_refused_configurations_change_nothing(
-    servers: SharedServers,
-    unique_name: Name,
-    raw_peer: OpenPeer,
-    tmp_path: Path,
-    native_server: Servers,
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path, native_server: Servers
 ) -> None:
     url = await servers.url("2.15.3")
     peer = await raw_peer(url)
@@ -353,10 +344,7 @@ async def test_refused_configurations_change_nothing(
         {"name": "there", "stream": here.name, "republish": {"src": ">", "dest": f"{other}.>"}},
         {"name": "back", "stream": other, "republish": {"src": ">", "dest": f"{here.name}.>"}},
     ]
-    connections = {
-        "default": {"servers": [url]},
-        "gone": {"servers": [nowhere], "connect_timeout": 0.5},
-    }
+    connections = {"default": {"servers": [url]}, "gone": {"servers": [nowhere], "connect_timeout": 0.5}}
     refusals: list[tuple[list[dict[str, Any]], dict[str, Any], str]] = [
         ([good, changed | {"stream": f"{other}s"}], {}, f"stream '{other}s' does not exist"),
         ([good, to(here, f"{here.name}.x")], {}, "forms a cycle"),

@@ -113,12 +113,7 @@ async def test_a_filter_that_selects_some_messages(
     ids=repr,
 )
 async def test_any_other_member(
-    version: str,
-    delivery: str,
-    change: dict[str, Any],
-    servers: SharedServers,
-    unique_name: Name,
-    raw_peer: OpenPeer,
+    version: str, delivery: str, change: dict[str, Any], servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     if delivery == "at_most_once" and "max_ack_pending" in change:
         return  # the server refuses it

@@ -124,10 +124,7 @@ async def test_a_copying_rule_whose_target_is_away(
         peer = await raw_peer(source.url)
         here = await Copies.make(peer, "S", target_peer=await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
-        rule = here.rule(
-            to="target",
-            entry={"subject_transforms": [{"src": "S.a.>", "dest": "TS.a.>"}]},
-        )
+        rule = here.rule(to="target", entry={"subject_transforms": [{"src": "S.a.>", "dest": "TS.a.>"}]})
         async with running(settings_for(source.url, rule, connections=connections, **FREE)) as bridge:
             metrics = bridge.supervisors[0].metrics
             await until(lambda: metrics.lag_messages() == 0)

@@ -221,11 +221,7 @@ async def test_a_limit_that_changes_while_the_consumer_is_checked(
 
 @pytest.mark.parametrize("read_again", [False, True])
 async def test_what_is_read_again_when_the_lead_is_lost_is_in_doubt(
-    read_again: bool,
-    servers: SharedServers,
-    unique_name: Name,
-    raw_peer: OpenPeer,
-    monkeypatch: pytest.MonkeyPatch,
+    read_again: bool, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server has sent it, so the next leader does not read it; what was written from there is not in doubt."""
     url, here = await _scene(servers, raw_peer, unique_name("cut"))

@@ -235,12 +235,7 @@ async def test_removals(
 @pytest.mark.parametrize("storage", ["file", "memory"])
 @pytest.mark.parametrize("which", [{}, {"filter": "a"}, {"filter": "*"}], ids=repr)
 async def test_a_purge_below_the_first_sequence(
-    version: str,
-    storage: str,
-    which: dict[str, Any],
-    servers: SharedServers,
-    unique_name: Name,
-    raw_peer: OpenPeer,
+    version: str, storage: str, which: dict[str, Any], servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """Older servers remove everything then."""
     url = await servers.url(version)

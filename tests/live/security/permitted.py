@@ -130,11 +130,7 @@ class Republished(Scenario):
         return {
             "kind": "republish",
             "stream": self.stream,
-            "republish": {
-                "src": f"{self.name}.in.>",
-                "dest": f"{self.name}.out.>",
-                "headers_only": self.headers_only,
-            },
+            "republish": {"src": f"{self.name}.in.>", "dest": f"{self.name}.out.>", "headers_only": self.headers_only},
             "start": "first",
             **self.options,
         }

@@ -46,9 +46,7 @@ RULES: dict[str, dict[str, Any]] = {
         "name": "c",
         "kind": "sources",
         "stream": "DST",
-        "sources": [
-            {"name": "SRC", "subject_transforms": [{"src": "in.>", "dest": "out.>"}], "acknowledge": True},
-        ],
+        "sources": [{"name": "SRC", "subject_transforms": [{"src": "in.>", "dest": "out.>"}], "acknowledge": True}],
     },
 }
 
@@ -165,10 +163,7 @@ async def test_a_message_of_a_server_that_knows_no_tracing_is_not_traced(
     """A server of 2.11 takes the trace for a request to purge everything."""
     source = guarded_server(native_server, "2.10.27", "in.>")
     target = guarded_server(native_server, "2.11.17", "nothing")
-    async with (
-        Guarded.start(source, raw_peer, tmp_path) as here,
-        Guarded.start(target, raw_peer, tmp_path) as there,
-    ):
+    async with Guarded.start(source, raw_peer, tmp_path) as here, Guarded.start(target, raw_peer, tmp_path) as there:
         settings = here.settings({**RULES["copies"], "sources": [{**RULES["copies"]["sources"][0], "from": "far"}]})
         near = settings.connections["default"]
         settings = settings.model_copy(

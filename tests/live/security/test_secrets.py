@@ -37,16 +37,7 @@ from tests.live.security.credentials import (
 from tests.live.until import until
 
 Servers = Callable[..., NativeServer]
-WAYS: list[Make] = [
-    password,
-    token,
-    nkey,
-    creds,
-    client_certificate,
-    context_password,
-    context_url,
-    context_url_token,
-]
+WAYS: list[Make] = [password, token, nkey, creds, client_certificate, context_password, context_url, context_url_token]
 """One for each kind of secret, and each place where one can be."""
 
 OTHERS = "jetstream: enabled\nauthorization {user: other, password: else}"

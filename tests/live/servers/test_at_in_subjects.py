@@ -33,13 +33,7 @@ async def test_at_in_subjects_behind_another_server(version: str, raw_peer: Open
         await peer.create_stream(name="T", subjects=["T.>"], duplicate_window=100_000_000)
         seen = {name: await Seen.of(peer, f"{name}.>") for name in RULES}
         rules: list[dict[str, Any]] = [
-            {
-                "name": name,
-                "stream": "S",
-                "start": "first",
-                "republish": {"src": "S.>", "dest": f"{name}.S.>"},
-                **more,
-            }
+            {"name": name, "stream": "S", "start": "first", "republish": {"src": "S.>", "dest": f"{name}.S.>"}, **more}
             for name, more in RULES.items()
         ]
         entry = {"name": "S", "subject_transforms": [{"src": "S.>", "dest": "T.>"}]}

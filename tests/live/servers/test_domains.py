@@ -222,9 +222,7 @@ async def test_the_api_of_another_account(twin_version: str, native_server: Serv
             "name": "c",
             "kind": "sources",
             "stream": "C",
-            "sources": [
-                {"name": "S", "from": "other", "subject_transforms": [{"src": "s.>", "dest": "c.>"}]},
-            ],
+            "sources": [{"name": "S", "from": "other", "subject_transforms": [{"src": "s.>", "dest": "c.>"}]}],
         },
     ]
     async with running(settings_for("", *rules, connections=named)):

@@ -209,10 +209,7 @@ async def test_flushed_is_behind_subscribing_and_unsubscribing(
 
 
 async def test_what_nats_py_waits_for_is_behind_subscribing_too(
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
-    monkeypatch: pytest.MonkeyPatch,
+    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A race of the server's two connections would be lost once in a hundred times: so what is written is checked."""
     peer = await raw_peer(await servers.url("2.10.27"))

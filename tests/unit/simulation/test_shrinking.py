@@ -43,9 +43,6 @@ def test_one_fault_is_left_and_breaks_the_same_promise_again() -> None:
     assert with_defect("--seed", "1", "--keep", number, "--shrink", "0").splitlines()[:-1] == again.splitlines()[:-1]
 
 
-@pytest.mark.parametrize(
-    "replay",
-    [Replay(7), Replay(7, (3, 7)), Replay(7, ()), Replay(7, (1,), turn=2, minutes=0.5)],
-)
+@pytest.mark.parametrize("replay", [Replay(7), Replay(7, (3, 7)), Replay(7, ()), Replay(7, (1,), turn=2, minutes=0.5)])
 def test_what_is_printed_can_be_a_line_of_the_file(replay: Replay) -> None:
     assert Replay.parse(str(replay)) == replay

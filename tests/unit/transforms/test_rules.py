@@ -233,12 +233,7 @@ def test_the_mapping_check_does_not_know_left_and_right_before_2_14_7() -> None:
 
 
 @pytest.mark.parametrize(
-    ("destination", "where", "newest"),
-    [
-        (b"bar.>.x", " in x", " in x"),
-        (b"bar..x", " in ", ""),
-        (b"b r.x", "", ""),
-    ],
+    ("destination", "where", "newest"), [(b"bar.>.x", " in x", " in x"), (b"bar..x", " in ", ""), (b"b r.x", "", "")]
 )
 @pytest.mark.parametrize(
     ("version", "what", "is_newest"),
