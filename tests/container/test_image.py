@@ -17,11 +17,12 @@ import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
-from nats_conformance.native_servers import NativeServer, free_port
+from nats_conformance.native_servers import free_port
 from tests.container.conftest import BASE, PROJECT
 from tests.container.contained import contained, finished
 from tests.container.engine import Image
 from tests.live.raw_messages import RawPeer
+from tests.live.shared_servers import Servers
 
 INSTALLED = "opt/nats-bridge"
 DECLARED = tomllib.loads((PROJECT / "bridge" / "pyproject.toml").read_text("utf-8"))["project"]
@@ -54,7 +55,7 @@ def reports(tmp_path: Path) -> Path:
 async def test_it_runs_without_rights_on_a_read_only_root_and_ends_on_a_signal(
     image: Image,
     config_map: Callable[[str, int], Path],
-    native_server: Callable[..., NativeServer],
+    native_server: Servers,
     raw_peer: Callable[[str], Awaitable[RawPeer]],
 ) -> None:
     async with native_server("2.10.27") as server:
@@ -104,7 +105,7 @@ async def test_every_command_answers(image: Image) -> None:
 
 
 async def test_the_suite_is_in_an_image_of_the_same_file_and_not_in_the_sidecars(
-    image: Image, build: Callable[..., Image], native_server: Callable[..., NativeServer], reports: Path
+    image: Image, build: Callable[..., Image], native_server: Servers, reports: Path
 ) -> None:
     code, said = await finished(*image.started_by("conform", "--help"))
     assert (code, said.split("\n")[0].partition(" pip ")[2]) == (2, f"install nats-conformance=={DECLARED['version']}")

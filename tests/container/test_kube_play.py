@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import Callable
 
 import pytest
 
-from nats_conformance.native_servers import NativeServer
 from tests.container.engine import Image
 from tests.container.played import SECRET, SERVERS, Played, played
 from tests.k8s.rendering import OVERLAYS, Manifest, render
 from tests.k8s.workloads import of_kind
 from tests.live.raw_messages import OpenPeer, connected
+from tests.live.shared_servers import Servers
 from tests.live.until import until
 
 BRIDGE = "nats-bridge"
@@ -71,7 +70,7 @@ def has_no_rights(facts: dict[str, str]) -> bool:
 
 
 async def test_a_pod_is_probed_follows_secret_and_configmap_and_ends(
-    image: Image, native_server: Callable[..., NativeServer], enduring_peer: OpenPeer
+    image: Image, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
     manifests, config = with_login(render(OVERLAYS["standalone"]))
     async with (
@@ -121,7 +120,7 @@ async def test_a_pod_is_probed_follows_secret_and_configmap_and_ends(
 
 @pytest.mark.parametrize("overlay", ["native-sidecar", "classic-sidecar"])
 async def test_an_application_and_its_sidecar_start_work_and_end(
-    overlay: str, image: Image, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    overlay: str, image: Image, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     """A native sidecar starts before its application and ends after it; a classic one does both together with it."""
     async with native_server("2.10.27") as server, played(image, render(OVERLAYS[overlay]), server.url) as pod:

@@ -16,11 +16,12 @@ import aiohttp
 import pytest
 import yaml
 
-from nats_conformance.native_servers import NativeServer, free_port
+from nats_conformance.native_servers import free_port
 from tests.k8s.charts import CHART, rendered
 from tests.k8s.rendering import OVERLAYS, Manifest, render
 from tests.k8s.workloads import Pod, of_kind, pods
 from tests.live.raw_messages import RawPeer
+from tests.live.shared_servers import Servers
 from tests.live.sidecar_process import SidecarProcess
 from tests.live.until import LIMIT, until
 
@@ -135,7 +136,7 @@ async def make_streams(peer: RawPeer) -> None:
 async def test_probes_and_metrics_are_answered_at_the_pods_address(
     manifests: tuple[Manifest, ...],
     pod_here: Callable[..., PodHere],
-    native_server: Callable[..., NativeServer],
+    native_server: Servers,
     raw_peer: Callable[[str], Awaitable[RawPeer]],
 ) -> None:
     async with native_server("2.10.27") as server:
@@ -180,7 +181,7 @@ def replicated(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Manifest
 async def test_of_two_replicas_one_works_and_both_are_ready(
     replicated: tuple[Manifest, ...],
     pod_here: Callable[..., PodHere],
-    native_server: Callable[..., NativeServer],
+    native_server: Servers,
     raw_peer: Callable[[str], Awaitable[RawPeer]],
 ) -> None:
     async with native_server("2.10.27") as server, contextlib.AsyncExitStack() as running:
@@ -219,9 +220,7 @@ def manifests_replicas(manifests: tuple[Manifest, ...]) -> int:
 
 
 async def test_a_changed_configmap_is_taken_by_the_running_process(
-    pod_here: Callable[..., PodHere],
-    native_server: Callable[..., NativeServer],
-    raw_peer: Callable[[str], Awaitable[RawPeer]],
+    pod_here: Callable[..., PodHere], native_server: Servers, raw_peer: Callable[[str], Awaitable[RawPeer]]
 ) -> None:
     manifests = render(OVERLAYS["native-sidecar"])
     async with native_server("2.10.27") as server:
@@ -241,7 +240,7 @@ async def test_a_changed_configmap_is_taken_by_the_running_process(
 
 
 async def test_the_example_application_sees_its_orders_republished(
-    pod_here: Callable[..., PodHere], native_server: Callable[..., NativeServer], tmp_path: Path
+    pod_here: Callable[..., PodHere], native_server: Servers, tmp_path: Path
 ) -> None:
     manifests = render(OVERLAYS["native-sidecar"])
     (code,) = (each["data"]["app.py"] for each in of_kind(manifests, "ConfigMap") if "app.py" in each["data"])
@@ -274,7 +273,7 @@ async def test_the_example_application_sees_its_orders_republished(
 
 
 async def test_the_job_of_the_chart_checks_the_servers(
-    native_server: Callable[..., NativeServer], raw_peer: Callable[[str], Awaitable[RawPeer]], tmp_path: Path
+    native_server: Servers, raw_peer: Callable[[str], Awaitable[RawPeer]], tmp_path: Path
 ) -> None:
     config = f"config={OVERLAYS['standalone'] / 'config.yaml'}"
     made = rendered(CHART, "--set", "check.enabled=true", "--set-file", config)

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from nats_conformance.native_servers import NativeServer, fetch
 from nats_conformance.native_servers.processes import Report
+
+Servers: TypeAlias = Callable[..., NativeServer]
+"""The fixture `native_server`."""
+
+Name: TypeAlias = Callable[[str], str]
+"""The fixture `unique_name`."""
 
 
 class SharedServers:

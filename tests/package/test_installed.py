@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 
 import click
 import pytest
@@ -13,7 +12,7 @@ from nats_bridge.cli.entry import program
 from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.conftest import _name_numbers, raw_peer, servers, unique_name
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import SidecarProcess
 from tests.package.conftest import DECLARED, PROJECT, Installed
 
@@ -99,7 +98,7 @@ def test_the_suite_alone_leaves_the_bridge_out_and_says_so(suite_alone: Installe
 
 
 async def test_a_new_user_gets_from_a_configuration_to_a_running_rule(
-    installed: Installed, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    installed: Installed, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(LIVE_VERSIONS[-1])
     peer, name = await raw_peer(url), unique_name("orders")

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.conftest import _name_numbers, raw_peer, servers, unique_name
 from tests.live.leadership.replicas import LONG, EveryKind, replicas, under_load
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.package.conftest import PROJECT, Release, build
 
 __all__ = ["_name_numbers", "raw_peer", "servers", "unique_name"]
@@ -75,12 +74,7 @@ NEW = {"watch"}
 
 @pytest.mark.parametrize("back", [False, True], ids=["upgrade", "back"])
 async def test_one_version_takes_over_from_the_other_under_load(
-    back: bool,
-    versions: Versions,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
-    tmp_path: Path,
+    back: bool, versions: Versions, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(LIVE_VERSIONS[-1])
     here = await EveryKind.make(await raw_peer(url), unique_name("upgrade"))

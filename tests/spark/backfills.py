@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,7 +20,6 @@ from tests.live.copied_messages import everything
 from tests.live.raw_messages import RawPeer
 
 Raw: TypeAlias = tuple[bytes, bytes, bytes]
-Name: TypeAlias = Callable[[str], str]
 
 
 async def backfilled(settings: Settings, rule: str = "rule", **wanted: Any) -> list[EntrySummary]:

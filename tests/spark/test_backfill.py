@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from nats_bridge.settings import Settings
-from nats_conformance.native_servers import NativeServer
 from nats_transforms.dialect import dialect
 from tests.live.copied_messages import by_entry, everything, taken_apart
 from tests.live.copying.copying_shapes import SHAPES, Sources, filled
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-from tests.spark.backfills import Name, backfilled, held
+from tests.spark.backfills import backfilled, held
 
 MESSAGES = 150
 
@@ -50,12 +48,7 @@ async def caught_up(peer: RawPeer, settings: Settings, stream: str, messages: in
     ],
 )
 async def test_a_history_is_copied_as_the_sidecar_would(
-    version: str,
-    name: str,
-    servers: SharedServers,
-    native_server: Callable[..., NativeServer],
-    unique_name: Name,
-    raw_peer: OpenPeer,
+    version: str, name: str, servers: SharedServers, native_server: Servers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     shape, url = SHAPES[name], await servers.url(version)
     peer = await raw_peer(url)

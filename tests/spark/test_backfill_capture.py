@@ -9,9 +9,9 @@ import pytest
 from nats_bridge_spark.errors import OptionError
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import settings_for
-from tests.spark.backfills import Name, backfilled, captured
+from tests.spark.backfills import backfilled, captured
 
 
 @pytest.fixture

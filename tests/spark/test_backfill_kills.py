@@ -21,10 +21,10 @@ from nats_bridge_spark.errors import DataLostError
 from tests.live.copies import Copies
 from tests.live.cut_wire import CutWire
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
-from tests.spark.backfills import Name, backfilled
+from tests.spark.backfills import backfilled
 from tests.spark.waiting import seen
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from nats_bridge.settings import Settings
@@ -10,10 +9,10 @@ from nats_conformance.native_servers import NativeServer
 from tests.live.copied_messages import everything, last_sequence
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-from tests.spark.backfills import Name, backfilled, held
+from tests.spark.backfills import backfilled, held
 
 
 async def test_a_mirror_keeps_the_sequences(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
@@ -50,7 +49,7 @@ async def test_a_mirror_keeps_the_sequences(servers: SharedServers, unique_name:
 
 
 async def test_a_bucket_is_copied_as_the_sidecar_would(
-    servers: SharedServers, native_server: Callable[..., NativeServer], unique_name: Name, raw_peer: OpenPeer
+    servers: SharedServers, native_server: Servers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url, name = await servers.url("2.10.27"), unique_name("bucket")
     peer = await raw_peer(url)

@@ -14,9 +14,9 @@ from nats_bridge_spark.errors import OptionError, PipelineError
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
-from tests.spark.backfills import Name, backfilled
+from tests.spark.backfills import backfilled
 
 if TYPE_CHECKING:
     pass

@@ -27,6 +27,7 @@ from nats_bridge_spark.failures import failure
 from nats_bridge_spark.progress import Progress
 from nats_transforms.timestamp import rfc3339_nano
 from tests.live.raw_messages import RawPeer
+from tests.live.shared_servers import Name
 from tests.live.stored_messages import stored_messages
 from tests.spark.engines import Spark
 
@@ -100,13 +101,7 @@ async def fill(peer: RawPeer, stream: str, messages: int, **config: Any) -> None
 
 @pytest.mark.parametrize("version", ["2.9.10", "2.15.3"])
 async def test_everything_is_as_the_server_has_it(
-    version: str,
-    session: Spark,
-    spark: SparkSession,
-    url: str,
-    peer: RawPeer,
-    kept: Path,
-    unique_name: Callable[[str], str],
+    version: str, session: Spark, spark: SparkSession, url: str, peer: RawPeer, kept: Path, unique_name: Name
 ) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 300)
@@ -135,9 +130,7 @@ async def test_everything_is_as_the_server_has_it(
     assert (held.stream, held.saved.server, held.begin, ranges(held)) == (stream, version, 2, ((2, 302),))
 
 
-async def test_it_resumes_where_it_ended(
-    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str]
-) -> None:
+async def test_it_resumes_where_it_ended(run: Run, peer: RawPeer, kept: Path, unique_name: Name) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 30)
     assert run(stream).messages == 30
@@ -192,7 +185,7 @@ POINTS = ("before anything is written", "all is written", "it is about to appear
 
 
 async def test_whatever_ends_it_each_message_is_there_once(
-    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    run: Run, peer: RawPeer, kept: Path, unique_name: Name, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 60)
@@ -212,12 +205,7 @@ async def test_whatever_ends_it_each_message_is_there_once(
 
 @pytest.mark.parametrize("copied", [False, True])
 async def test_what_is_moved_file_by_file_is_moved_by_the_next_run(
-    run: Run,
-    peer: RawPeer,
-    kept: Path,
-    unique_name: Callable[[str], str],
-    monkeypatch: pytest.MonkeyPatch,
-    copied: bool,
+    run: Run, peer: RawPeer, kept: Path, unique_name: Name, monkeypatch: pytest.MonkeyPatch, copied: bool
 ) -> None:
     """An object store, where a run ended between two files: one is under the chunk's name only, or in both places."""
     stream = unique_name("CAPTURE")
@@ -239,7 +227,7 @@ async def test_what_is_moved_file_by_file_is_moved_by_the_next_run(
     assert entries(kept) == [SAVED, "messages"]
 
 
-async def test_a_range_and_filters(run: Run, peer: RawPeer, tmp_path: Path, unique_name: Callable[[str], str]) -> None:
+async def test_a_range_and_filters(run: Run, peer: RawPeer, tmp_path: Path, unique_name: Name) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 28)
     moments = [rfc3339_nano(one.time_ns).decode() for one in await stored_messages(peer, stream, 28)]
@@ -262,7 +250,7 @@ async def test_a_range_and_filters(run: Run, peer: RawPeer, tmp_path: Path, uniq
 
 
 async def test_messages_that_went_before_they_were_captured(
-    run: Run, peer: RawPeer, spark: SparkSession, kept: Path, unique_name: Callable[[str], str]
+    run: Run, peer: RawPeer, spark: SparkSession, kept: Path, unique_name: Name
 ) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 10)
@@ -297,7 +285,7 @@ _DROPPING: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("cold", [False, True], ids=["", "with a message that stays"])
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_what_the_stream_has_dropped_is_counted_wherever_it_was(
-    version: str, run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str], limits: str, cold: bool
+    version: str, run: Run, peer: RawPeer, kept: Path, unique_name: Name, limits: str, cold: bool
 ) -> None:
     """A bucket drops what is replaced: behind the first message that it holds, or at its beginning."""
     stream = unique_name("CAPTURE")
@@ -325,7 +313,7 @@ async def test_what_the_stream_has_dropped_is_counted_wherever_it_was(
 
 
 async def test_what_a_stream_drops_while_it_is_read_is_counted(
-    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    run: Run, peer: RawPeer, kept: Path, unique_name: Name, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = unique_name("CAPTURE")
     loop = asyncio.get_running_loop()
@@ -345,7 +333,7 @@ async def test_what_a_stream_drops_while_it_is_read_is_counted(
 
 
 async def test_messages_that_go_just_before_they_are_read(
-    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    run: Run, peer: RawPeer, kept: Path, unique_name: Name, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = unique_name("CAPTURE")
     loop = asyncio.get_running_loop()
@@ -373,7 +361,7 @@ async def test_messages_that_go_just_before_they_are_read(
     assert sequences(kept) == [*range(6, 21), *range(31, 61)]
 
 
-async def test_a_beginning_that_is_gone(run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str]) -> None:
+async def test_a_beginning_that_is_gone(run: Run, peer: RawPeer, kept: Path, unique_name: Name) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 10)
     await peer.api(f"STREAM.PURGE.{stream}", {"seq": 4})
@@ -383,9 +371,7 @@ async def test_a_beginning_that_is_gone(run: Run, peer: RawPeer, kept: Path, uni
     assert sequences(kept) == list(range(4, 11))
 
 
-async def test_an_empty_stream(
-    run: Run, peer: RawPeer, spark: SparkSession, kept: Path, unique_name: Callable[[str], str]
-) -> None:
+async def test_an_empty_stream(run: Run, peer: RawPeer, spark: SparkSession, kept: Path, unique_name: Name) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 0)
     assert (run(stream).held, sequences(kept)) == (0, [])
@@ -397,9 +383,7 @@ async def test_an_empty_stream(
     assert (run(stream).held, sequences(kept)) == (2, [4, 5])
 
 
-async def test_a_stream_that_was_recreated(
-    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str]
-) -> None:
+async def test_a_stream_that_was_recreated(run: Run, peer: RawPeer, kept: Path, unique_name: Name) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 5)
     run(stream)
@@ -412,7 +396,7 @@ async def test_a_stream_that_was_recreated(
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
 async def test_what_consumers_decide_about_is_left_alone(
-    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str], retention: str
+    run: Run, peer: RawPeer, kept: Path, unique_name: Name, retention: str
 ) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 3, retention=retention)
@@ -423,13 +407,7 @@ async def test_what_consumers_decide_about_is_left_alone(
 
 
 async def test_a_directory_that_holds_something_else(
-    run: Run,
-    peer: RawPeer,
-    session: Spark,
-    spark: SparkSession,
-    tmp_path: Path,
-    kept: Path,
-    unique_name: Callable[[str], str],
+    run: Run, peer: RawPeer, session: Spark, spark: SparkSession, tmp_path: Path, kept: Path, unique_name: Name
 ) -> None:
     stream, other = unique_name("CAPTURE"), unique_name("CAPTURE")
     await fill(peer, stream, 5)
@@ -483,7 +461,7 @@ async def test_a_directory_that_holds_something_else(
 
 
 async def test_one_writer_at_a_time(
-    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    run: Run, peer: RawPeer, kept: Path, unique_name: Name, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 5)
@@ -509,7 +487,7 @@ async def test_one_writer_at_a_time(
 
 
 async def test_a_part_of_a_capture_is_read(
-    run: Run, peer: RawPeer, spark: SparkSession, kept: Path, unique_name: Callable[[str], str]
+    run: Run, peer: RawPeer, spark: SparkSession, kept: Path, unique_name: Name
 ) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 20)
@@ -526,12 +504,7 @@ async def test_a_part_of_a_capture_is_read(
 
 
 async def test_a_place_of_hadoops(
-    run: Run,
-    peer: RawPeer,
-    spark: SparkSession,
-    kept: Path,
-    unique_name: Callable[[str], str],
-    monkeypatch: pytest.MonkeyPatch,
+    run: Run, peer: RawPeer, spark: SparkSession, kept: Path, unique_name: Name, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 20)

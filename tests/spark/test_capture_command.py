@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from nats_bridge_spark.capture.folder import capture_in
 from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.capture.saved_stream import SAVED
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.spark.waiting import seen
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ async def test_killed_stopped_and_run_again(
     servers: SharedServers,
     raw_peer: OpenPeer,
     tmp_path: Path,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     stream, url, kept = unique_name("COMMAND"), await servers.url(VERSION), tmp_path / "kept"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,9 +20,8 @@ from nats_bridge_spark.capture.saved_stream import saved_stream
 from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
 from nats_bridge_spark.errors import DataLostError, PipelineError
 from nats_bridge_spark.progress import Progress
-from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.spark.engines import Spark
 from tests.spark.waiting import seen
 
@@ -76,7 +75,7 @@ async def store(peer: RawPeer, stream: str, messages: int) -> None:
 
 
 async def test_new_messages_come_as_they_are_stored(
-    session: Spark, servers: SharedServers, raw_peer: OpenPeer, tmp_path: Path, unique_name: Callable[[str], str]
+    session: Spark, servers: SharedServers, raw_peer: OpenPeer, tmp_path: Path, unique_name: Name
 ) -> None:
     stream, url = unique_name("CONTINUOUS"), await servers.url(VERSION)
     peer = await raw_peer(url)
@@ -92,7 +91,7 @@ async def test_new_messages_come_as_they_are_stored(
 
 
 async def test_a_server_that_goes_and_comes_back(
-    session: Spark, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+    session: Spark, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     server = native_server(VERSION).start()
     peer = await raw_peer(server.url)
@@ -118,7 +117,7 @@ async def test_a_stream_that_is_gone_for_a_moment_is_waited_for(servers: SharedS
 
 
 async def test_a_stream_that_is_recreated_ends_it(
-    session: Spark, servers: SharedServers, raw_peer: OpenPeer, tmp_path: Path, unique_name: Callable[[str], str]
+    session: Spark, servers: SharedServers, raw_peer: OpenPeer, tmp_path: Path, unique_name: Name
 ) -> None:
     stream, url = unique_name("CONTINUOUS"), await servers.url(VERSION)
     peer = await raw_peer(url)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ from nats_bridge_spark.source.planning import SequenceRange, planned
 from nats_bridge_spark.source.range_reader import read_range
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.schema import read_schema
-from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer
 from tests.live.servers.domains import linked_domains
+from tests.live.shared_servers import Servers
 from tests.spark.reading import spark_schema
 
 FILE = Path("/secret/file")
@@ -46,9 +45,7 @@ def test_every_field_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
-async def test_a_read_of_another_domain(
-    version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
-) -> None:
+async def test_a_read_of_another_domain(version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     domains = await linked_domains(version, native_server, raw_peer)
     for peer, messages in ((domains.at_hub, 1), (domains.at_leaf, 3)):
         await peer.create_stream(name="S", subjects=["s" if messages == 1 else "l"])

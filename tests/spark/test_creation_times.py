@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +18,9 @@ from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.schema import read_schema
 from nats_bridge_spark.source.stream_reader import StreamReader
-from nats_conformance.native_servers import NativeServer
 from tests.live.creation_times import CHANGE_IT, change_creation_time
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import Servers
 from tests.spark.reading import spark_schema
 from tests.spark.test_rounds import ended, rounds_on
 
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.parametrize("version", CHANGE_IT)
-
-Servers = Callable[..., NativeServer]
 
 
 async def store(peer: RawPeer, count: int) -> None:

@@ -7,15 +7,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
 
 from nats_bridge.cli import main
-from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import Servers
 from tests.spark.engines import ENGINES
 from tests.spark.histories import Stored, history
 from tests.spark.waiting import seen
@@ -122,9 +121,7 @@ def test_one_process_does_not_reach_what_only_spark_reaches(sides: tuple[Path, P
     assert ran.stderr == "--engine local: only Spark reaches hdfs://host/right; leave it out\n"
 
 
-async def test_a_job_that_is_stopped(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
-) -> None:
+async def test_a_job_that_is_stopped(native_server: Servers, raw_peer: OpenPeer, tmp_path: Path) -> None:
     """While it reads, unless it was faster than the signal."""
     async with native_server("2.15.3") as server:
         peer = await raw_peer(server.url)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from nats_bridge_spark.diff.request import DiffRequest, SideLocation
 from nats_bridge_spark.diff.rules import rule_of
 from nats_bridge_spark.errors import PipelineError
 from tests.live.raw_messages import RawPeer
+from tests.live.shared_servers import Name
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
@@ -58,7 +58,7 @@ def found(
 
 
 async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
-    engine: Comparing, url: str, peer: RawPeer, unique_name: Callable[[str], str]
+    engine: Comparing, url: str, peer: RawPeer, unique_name: Name
 ) -> None:
     source, native, bridged = unique_name("SOURCE"), unique_name("NATIVE"), unique_name("BRIDGED")
     entry = {"name": source, "subject_transforms": [{"src": f"{source}.*.>", "dest": f"{bridged}.$1.>"}]}
@@ -106,7 +106,7 @@ async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
 
 
 async def test_a_compacted_bucket_and_what_it_was(
-    engine: Comparing, url: str, peer: RawPeer, unique_name: Callable[[str], str], tmp_path: Path
+    engine: Comparing, url: str, peer: RawPeer, unique_name: Name, tmp_path: Path
 ) -> None:
     bucket = unique_name("B")
     stream, key = f"KV_{bucket}", f"$KV.{bucket}."

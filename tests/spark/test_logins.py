@@ -14,8 +14,9 @@ import pytest
 from nats_bridge.settings import Connection
 from nats_bridge_spark.connections import connected, connected_by_options, connection_of, options_of
 from nats_bridge_spark.errors import OptionError, PipelineError, reported
-from nats_conformance.native_servers import NativeCluster, NativeServer
+from nats_conformance.native_servers import NativeCluster
 from tests.live.security.credentials import Files, Make, client_certificate, creds, nkey, password
+from tests.live.shared_servers import Servers
 from tests.live.until import LIMIT, until
 
 if TYPE_CHECKING:
@@ -79,12 +80,7 @@ def payloads(spark: SparkSession, options: dict[str, str]) -> list[bytes]:
 
 @pytest.mark.parametrize("way", [creds, nkey, password, client_certificate], ids=lambda way: way.__name__)
 async def test_logged_in_without_a_secret_in_plans_logs_and_errors(
-    way: Make,
-    spark: SparkSession,
-    native_server: Callable[..., NativeServer],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    log: Path,
+    way: Make, spark: SparkSession, native_server: Servers, tmp_path: Path, capfd: pytest.CaptureFixture[str], log: Path
 ) -> None:
     files = Files(tmp_path)
     made = way(files, "")
@@ -136,7 +132,7 @@ def test_an_address_with_a_password_is_refused_without_showing_it(spark: SparkSe
     ],
 )
 async def test_what_is_wrong_with_a_login_is_said_of_the_options(
-    options: dict[str, str], complaint: str, native_server: Callable[..., NativeServer], tmp_path: Path
+    options: dict[str, str], complaint: str, native_server: Servers, tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text("wrong")
     given = {name: value.format(place=tmp_path) for name, value in options.items()}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nats_bridge_spark.errors import DataLostError, OptionError, PipelineError, SchemaError, UnreachableError, reported
-from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import Name, Servers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +20,7 @@ on_both = pytest.mark.parametrize("version", ["2.9.10", "2.15.3"])
 
 
 @pytest.fixture
-async def filled(peer: RawPeer, unique_name: Callable[[str], str]) -> str:
+async def filled(peer: RawPeer, unique_name: Name) -> str:
     """A stream with a hundred messages on four subjects."""
     stream = unique_name("FILLED")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
@@ -41,9 +41,7 @@ def frame(spark: SparkSession, url: str) -> Callable[..., DataFrame]:
 
 
 @on_both
-async def test_all_columns_are_exact(
-    frame: Callable[..., DataFrame], peer: RawPeer, unique_name: Callable[[str], str]
-) -> None:
+async def test_all_columns_are_exact(frame: Callable[..., DataFrame], peer: RawPeer, unique_name: Name) -> None:
     stream = unique_name("READ")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
     block = b"NATS/1.0\r\nTag: a\r\ntag:  B \r\nTag: a\r\n\r\n"
@@ -142,7 +140,7 @@ async def test_the_driver_gets_what_is_wrong(
 
 @on_both
 async def test_a_frame_is_what_it_was_planned_to_be_or_an_error(
-    frame: Callable[..., DataFrame], peer: RawPeer, unique_name: Callable[[str], str]
+    frame: Callable[..., DataFrame], peer: RawPeer, unique_name: Name
 ) -> None:
     stream = unique_name("PINNED")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
@@ -162,11 +160,7 @@ async def test_a_frame_is_what_it_was_planned_to_be_or_an_error(
 
 
 async def test_plans_show_no_secrets(
-    spark: SparkSession,
-    native_server: Callable[..., NativeServer],
-    raw_peer: OpenPeer,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    spark: SparkSession, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "password").write_text("s3cret-words")
     config = """accounts { A: { jetstream: enabled, users: [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,7 +14,7 @@ from nats_bridge_spark.source import range_reader, record_batches, stream_state
 from nats_bridge_spark.source.arrived import Arrived
 from nats_transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.spark.reading import Read, spark_schema
 
 _BLOCK = b"NATS/1.0\r\nTag: a\r\ntag:  B \r\nno colon\r\nTag: a\r\nempty:\r\nurl: nats://x:1\r\n\r\n"
@@ -29,7 +28,7 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def stream(unique_name: Callable[[str], str]) -> str:
+def stream(unique_name: Name) -> str:
     return unique_name("EXACT")
 
 

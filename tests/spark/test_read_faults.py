@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -11,9 +11,9 @@ import pytest
 
 from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError, reported
 from nats_bridge_spark.source import range_reader
-from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import Name, Servers
 from tests.spark.reading import Read, spark_schema
 
 _COLUMNS = spark_schema("sequence", "data")
@@ -32,7 +32,7 @@ async def wire(url: str) -> AsyncIterator[CutWire]:
 
 
 @pytest.fixture
-def stream(unique_name: Callable[[str], str]) -> str:
+def stream(unique_name: Name) -> str:
     return unique_name("FAULT")
 
 
@@ -143,7 +143,7 @@ async def test_a_recreated_stream_is_another_one(url: str, peer: RawPeer, stream
 
 
 async def test_a_server_that_goes_away_is_awaited_and_a_later_run_works(
-    version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, stream: str
+    version: str, native_server: Servers, raw_peer: OpenPeer, stream: str
 ) -> None:
     async with native_server(version) as server:
         peer = await raw_peer(server.url)
@@ -163,7 +163,7 @@ async def test_a_server_that_goes_away_is_awaited_and_a_later_run_works(
 
 
 async def test_a_user_who_may_not_read_gets_the_permissions_to_grant(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, stream: str, tmp_path: Any
+    native_server: Servers, raw_peer: OpenPeer, stream: str, tmp_path: Any
 ) -> None:
     config = """
         accounts { A: { jetstream: enabled, users: [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,7 +26,7 @@ from nats_bridge_spark.source.pushdown import narrowed
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.spark.reading import Read
 
 _ALL = ReadOptions.of({"servers": "nats://127.0.0.1:1", "stream": "S"})
@@ -95,7 +94,7 @@ def test_the_subjects_that_the_user_named_stay() -> None:
 
 
 async def test_a_reader_leaves_out_what_passes_no_filter(
-    servers: SharedServers, raw_peer: OpenPeer, unique_name: Callable[[str], str]
+    servers: SharedServers, raw_peer: OpenPeer, unique_name: Name
 ) -> None:
     url, stream = await servers.url("2.9.10"), unique_name("PUSHED")
     peer = await raw_peer(url)

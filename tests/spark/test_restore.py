@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ import pytest
 import yaml
 
 from nats_bridge.cli import main
-from nats_conformance.native_servers import NativeServer
 from nats_transforms.timestamp import rfc3339_nano
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import Servers
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
 from tests.spark.engines import Spark
@@ -105,9 +104,7 @@ def commands(capfd: pytest.CaptureFixture[str], session: Spark) -> Commands:
 
 
 @pytest.fixture
-async def both(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, commands: Commands, tmp_path: Path
-) -> Any:
+async def both(native_server: Servers, raw_peer: OpenPeer, commands: Commands, tmp_path: Path) -> Any:
     """Two servers: `(server, peer)` each; the commands, and the directory of the capture."""
     first, second = native_server("2.15.3"), native_server("2.15.3")
     first.start()
@@ -118,7 +115,7 @@ async def both(
 
 
 async def test_the_printed_permissions_are_enough(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, commands: Commands, tmp_path: Path
+    native_server: Servers, raw_peer: OpenPeer, commands: Commands, tmp_path: Path
 ) -> None:
     """Of two accounts, one is captured, and the other one gets everything."""
     backup, accounts = str(tmp_path / "backup"), []
@@ -218,7 +215,7 @@ async def test_everything_there_and_back(both: Any) -> None:
 
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_an_object_store_comes_back_without_chunks_of_replaced_objects(
-    version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, commands: Commands, tmp_path: Path
+    version: str, native_server: Servers, raw_peer: OpenPeer, commands: Commands, tmp_path: Path
 ) -> None:
     backup = str(tmp_path / "backup")
     async with native_server(version) as server, native_server(version) as target:
@@ -254,7 +251,7 @@ async def test_an_object_store_comes_back_without_chunks_of_replaced_objects(
 
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_a_work_queue_is_held_until_opened_with_its_newest_configuration(
-    version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, commands: Commands, tmp_path: Path
+    version: str, native_server: Servers, raw_peer: OpenPeer, commands: Commands, tmp_path: Path
 ) -> None:
     backup = str(tmp_path / "backup")
     async with native_server(version) as server, native_server(version) as target:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from nats_bridge_spark.errors import DataLostError, PipelineError, RowError
 from nats_bridge_spark.restore.configuration import probe_of, restoring_config, subject_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import RawPeer
+from tests.live.shared_servers import Name
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
 from tests.spark.histories import Stored, block
@@ -29,7 +29,7 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def stream(unique_name: Callable[[str], str]) -> str:
+def stream(unique_name: Name) -> str:
     return unique_name("RESTORED")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +20,7 @@ BLOCK = b"NATS/1.0\r\nB: x\r\na:   y \r\nB: \r\n\r\n"
 
 @pytest.mark.timeout(900)  # starts Java
 async def test_what_is_written_is_what_was_read_with_its_subject_transformed(
-    spark: SparkSession, servers: SharedServers, raw_peer: OpenPeer, unique_name: Callable[[str], str]
+    spark: SparkSession, servers: SharedServers, raw_peer: OpenPeer, unique_name: Name
 ) -> None:
     """From the newest server to the oldest."""
     source, target = await servers.url(LIVE_VERSIONS[-1]), await servers.url(LIVE_VERSIONS[0])

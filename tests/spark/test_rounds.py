@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from nats_bridge_spark.rounds import Rounds, Standing
 from nats_bridge_spark.row_bundle import RowBundle
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import RawPeer
+from tests.live.shared_servers import Name
 from tests.live.stored_messages import stored_messages
 
 
@@ -67,9 +68,7 @@ async def ended(rounds: Rounds, messages: RowBundle) -> None:
 
 
 @pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.3"])
-async def test_connections_that_break_lose_and_double_nothing(
-    url: str, peer: RawPeer, unique_name: Callable[[str], str]
-) -> None:
+async def test_connections_that_break_lose_and_double_nothing(url: str, peer: RawPeer, unique_name: Name) -> None:
     stream = unique_name("ROUNDS")
     await peer.create_stream(name=stream, subjects=[stream])
     async with cut_wire(url) as wire, rounds_on(wire.url, stream) as (rounds, numbers):
@@ -83,7 +82,7 @@ async def test_connections_that_break_lose_and_double_nothing(
 
 
 async def test_a_stream_that_was_recreated_lacks_what_the_old_one_had_confirmed(
-    url: str, peer: RawPeer, unique_name: Callable[[str], str]
+    url: str, peer: RawPeer, unique_name: Name
 ) -> None:
     stream = unique_name("ROUNDS")
     await peer.create_stream(name=stream, subjects=[stream])

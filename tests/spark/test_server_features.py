@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nats_bridge.settings import Settings
 from nats_bridge_spark.errors import reported
-from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.republish.newer_streams import MIXES, config_of, filled
+from tests.live.shared_servers import Name, Servers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 from tests.spark.backfills import backfilled, held
@@ -37,7 +36,7 @@ def version() -> str:
 
 @pytest.mark.parametrize("mix", MIXES)
 async def test_a_row_for_each_stored_message_with_its_headers(
-    mix: str, url: str, peer: RawPeer, unique_name: Callable[[str], str]
+    mix: str, url: str, peer: RawPeer, unique_name: Name
 ) -> None:
     name = unique_name("read")
     await filled(peer, name, mix, VERSION)
@@ -47,7 +46,7 @@ async def test_a_row_for_each_stored_message_with_its_headers(
 
 @pytest.mark.parametrize("mix", BLOCKS)
 async def test_a_row_is_published_and_the_stream_decides(
-    spark: SparkSession, mix: str, url: str, peer: RawPeer, unique_name: Callable[[str], str]
+    spark: SparkSession, mix: str, url: str, peer: RawPeer, unique_name: Name
 ) -> None:
     takes, refuses = unique_name("takes"), unique_name("refuses")
     await peer.create_stream(name=takes, subjects=[f"{takes}.>"], **config_of(mix, VERSION))
@@ -78,12 +77,7 @@ async def test_a_row_is_published_and_the_stream_decides(
 
 @pytest.mark.parametrize("mix", MIXES)
 async def test_a_backfill_makes_the_copies_of_the_sidecar(
-    mix: str,
-    url: str,
-    peer: RawPeer,
-    unique_name: Callable[[str], str],
-    native_server: Callable[..., NativeServer],
-    raw_peer: OpenPeer,
+    mix: str, url: str, peer: RawPeer, unique_name: Name, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     name, target = unique_name("history"), unique_name("copy")
     await filled(peer, name, mix, VERSION)

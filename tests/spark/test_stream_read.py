@@ -13,7 +13,7 @@ import pytest
 from nats_bridge_spark.errors import DataLostError, OptionError, PipelineError, reported
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +85,7 @@ async def wire(url: str) -> AsyncIterator[CutWire]:
 
 
 @pytest.fixture
-def stream(unique_name: Callable[[str], str]) -> str:
+def stream(unique_name: Name) -> str:
     return unique_name("FOLLOW")
 
 

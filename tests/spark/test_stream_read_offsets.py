@@ -21,6 +21,7 @@ from nats_bridge_spark.source.schema import read_schema
 from nats_bridge_spark.source.stream_reader import StreamReader
 from nats_transforms.timestamp import nanoseconds_of, rfc3339_nano
 from tests.live.raw_messages import RawPeer
+from tests.live.shared_servers import Name
 from tests.live.until import until
 from tests.spark.reading import spark_schema
 
@@ -32,9 +33,7 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def reader(
-    url: str, peer: RawPeer, unique_name: Callable[[str], str]
-) -> AsyncIterator[Callable[..., StreamReader]]:
+async def reader(url: str, peer: RawPeer, unique_name: Name) -> AsyncIterator[Callable[..., StreamReader]]:
     made: list[StreamReader] = []
     stream = unique_name("OFFSETS")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
@@ -141,7 +140,7 @@ async def test_a_batch_waits_until_enough_messages_wait_or_long_enough(
 
 @pytest.mark.parametrize("version", ["2.15.3"])
 async def test_several_streams_and_such_as_appear_later(
-    url: str, peer: RawPeer, reader: Callable[..., StreamReader], unique_name: Callable[[str], str]
+    url: str, peer: RawPeer, reader: Callable[..., StreamReader], unique_name: Name
 ) -> None:
     stem = unique_name("SEVERAL")
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions
 
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.subject_column import register_transform, transform_subject
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +106,7 @@ def test_a_name_in_sql(spark: SparkSession) -> None:
 async def test_partitions_are_those_of_a_servers_ingress_transform(
     spark: SparkSession,
     servers: SharedServers,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     connect: Callable[..., Awaitable[Client]],
     version: str,
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from nats_bridge_spark.capture.capturing import capture
 from nats_bridge_spark.capture.wanted import CaptureRequest
 from nats_bridge_spark.progress import Progress
 from tests.live.raw_messages import RawPeer
+from tests.live.shared_servers import Name
 from tests.spark.histories import block
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ os._exit(0)
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", PROGRAMS)
 async def test_a_table_has_each_captured_message_once(
-    name: str, spark: SparkSession, url: str, peer: RawPeer, unique_name: Callable[[str], str], tmp_path: Path
+    name: str, spark: SparkSession, url: str, peer: RawPeer, unique_name: Name, tmp_path: Path
 ) -> None:
     stream, lines = unique_name("TABLE"), block(b"A: 1")
     wanted = CaptureRequest(Connection(servers=(url,)), stream, str(tmp_path / "orders"), chunk=30)

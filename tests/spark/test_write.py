@@ -16,6 +16,7 @@ from nats_bridge_spark.errors import OptionError, PipelineError, RowError, Schem
 from pyspark_jetstream import register
 from tests.live.copying.forgotten_ids import FORGETFUL, PROBE, last_sequence, until_forgotten
 from tests.live.raw_messages import RawPeer
+from tests.live.shared_servers import Name
 from tests.live.stored_messages import stored_messages
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ ROWS = "subject string, data binary"
 
 
 @pytest.fixture
-async def stream(peer: RawPeer, unique_name: Callable[[str], str]) -> str:
+async def stream(peer: RawPeer, unique_name: Name) -> str:
     name = unique_name("WRITE")
     await peer.create_stream(name=name, subjects=[f"{name}.>"])
     return name
@@ -145,7 +146,7 @@ async def test_a_thread_of_its_own_writes_when_the_format_is_registered_there(
 
 
 async def test_an_ordered_write_of_several_partitions_says_how_to_resume(
-    spark: SparkSession, url: str, write: Callable[..., None], peer: RawPeer, unique_name: Callable[[str], str]
+    spark: SparkSession, url: str, write: Callable[..., None], peer: RawPeer, unique_name: Name
 ) -> None:
     stream = unique_name("WRITE")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"], **FORGETFUL)
@@ -169,7 +170,7 @@ async def test_an_ordered_write_of_several_partitions_says_how_to_resume(
 
 
 async def test_a_write_can_be_repeated_by_its_name(
-    spark: SparkSession, write: Callable[..., None], peer: RawPeer, unique_name: Callable[[str], str]
+    spark: SparkSession, write: Callable[..., None], peer: RawPeer, unique_name: Name
 ) -> None:
     stream = unique_name("WRITE")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"], **FORGETFUL)
@@ -190,7 +191,7 @@ async def test_a_retried_task_doubles_nothing_after_the_duplicate_window(
     spark: SparkSession,
     write: Callable[..., None],
     peer: RawPeer,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     tmp_path: Path,
     url: str,
     small_batches: None,
@@ -206,7 +207,7 @@ async def test_parallel_tasks_that_are_tried_again_double_nothing(
     spark: SparkSession,
     write: Callable[..., None],
     peer: RawPeer,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     tmp_path: Path,
     url: str,
     small_batches: None,
@@ -254,7 +255,7 @@ async def test_a_row_that_cannot_be_a_message_is_named(
 
 
 async def test_a_subject_of_another_stream_names_both(
-    spark: SparkSession, write: Callable[..., None], peer: RawPeer, stream: str, unique_name: Callable[[str], str]
+    spark: SparkSession, write: Callable[..., None], peer: RawPeer, stream: str, unique_name: Name
 ) -> None:
     other = unique_name("OTHER")
     await peer.create_stream(name=other, subjects=[f"{other}.>"])

@@ -28,6 +28,7 @@ from nats_conformance.native_servers import NativeServer
 from tests.live.copying.forgotten_ids import FORGETFUL, forgotten
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import Name
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
 
@@ -99,7 +100,7 @@ def expected(count: int) -> list[bytes]:
 
 
 @pytest.fixture
-async def stream(peer: RawPeer, unique_name: Callable[[str], str]) -> str:
+async def stream(peer: RawPeer, unique_name: Name) -> str:
     name = unique_name("TASK")
     await peer.create_stream(name=name, subjects=[f"{name}.>"], **FORGETFUL)
     return name
@@ -131,7 +132,7 @@ async def test_an_ordered_task_of_a_retried_stage_reads_what_is_stored(url: str,
 
 
 async def test_a_parallel_task_of_a_retried_stage_notices_at_its_first_row(
-    url: str, peer: RawPeer, unique_name: Callable[[str], str]
+    url: str, peer: RawPeer, unique_name: Name
 ) -> None:
     stream = unique_name("TASK")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
@@ -208,7 +209,7 @@ async def test_what_a_connection_that_is_lost_has_in_flight_is_waited_for(url: s
 
 
 async def test_ids_of_other_clients_are_not_awaited_if_the_stream_remembers_ids(
-    url: str, peer: RawPeer, unique_name: Callable[[str], str]
+    url: str, peer: RawPeer, unique_name: Name
 ) -> None:
     stream = unique_name("SHARED")
     layout = RowLayout(0, 1, message_id=2)
@@ -238,9 +239,7 @@ async def test_holes_that_an_attempt_left_are_filled(url: str, peer: RawPeer, st
     assert sorted(await payloads(peer, stream), key=int) == expected(50)
 
 
-async def test_what_a_limit_has_removed_is_not_stored_again(
-    url: str, peer: RawPeer, unique_name: Callable[[str], str]
-) -> None:
+async def test_what_a_limit_has_removed_is_not_stored_again(url: str, peer: RawPeer, unique_name: Name) -> None:
     stream = unique_name("NEWEST")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"], max_msgs_per_subject=1, **FORGETFUL)
     plan = plan_of(url, stream)
@@ -280,7 +279,7 @@ async def test_duplicates_that_the_stream_knows_are_counted(url: str, peer: RawP
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
 async def test_what_a_work_queue_still_holds_is_found(
-    retention: str, url: str, peer: RawPeer, unique_name: Callable[[str], str]
+    retention: str, url: str, peer: RawPeer, unique_name: Name
 ) -> None:
     stream = unique_name("QUEUE")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"], retention=retention, **FORGETFUL)
@@ -394,7 +393,7 @@ async def test_connections_that_break_lose_and_double_nothing(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_another_writer_changes_nothing(url: str, peer: RawPeer, unique_name: Callable[[str], str]) -> None:
+async def test_another_writer_changes_nothing(url: str, peer: RawPeer, unique_name: Name) -> None:
     stream = unique_name("SHARED")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
     writing = PartitionWrite(plan_of(url, stream), TaskPlace(0, 0))
@@ -449,7 +448,7 @@ async def test_a_server_that_does_not_come_back_is_an_error(
             await writing.close()
 
 
-async def test_a_full_stream_is_waited_for(url: str, peer: RawPeer, unique_name: Callable[[str], str]) -> None:
+async def test_a_full_stream_is_waited_for(url: str, peer: RawPeer, unique_name: Name) -> None:
     stream = unique_name("FULL")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"], discard="new", max_msgs=500)
     writing = PartitionWrite(plan_of(url, stream), TaskPlace(0, 0))
@@ -472,7 +471,7 @@ async def _holds(peer: RawPeer, stream: str, messages: int) -> bool:
     return bool((await info(peer, stream))["state"]["messages"] == messages)
 
 
-async def test_a_stream_that_stays_full_is_an_error(url: str, peer: RawPeer, unique_name: Callable[[str], str]) -> None:
+async def test_a_stream_that_stays_full_is_an_error(url: str, peer: RawPeer, unique_name: Name) -> None:
     stream = unique_name("FULL")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"], discard="new", max_msgs=500)
     writing = PartitionWrite(plan_of(url, stream), TaskPlace(0, 0))
@@ -559,9 +558,7 @@ async def test_a_subject_can_be_one_that_the_account_maps(
         assert await payloads(peer, "MAPPED") == expected(20)
 
 
-async def test_another_stream_that_answers_is_an_error(
-    url: str, peer: RawPeer, stream: str, unique_name: Callable[[str], str]
-) -> None:
+async def test_another_stream_that_answers_is_an_error(url: str, peer: RawPeer, stream: str, unique_name: Name) -> None:
     other = unique_name("OTHER")
     await peer.create_stream(name=other, subjects=[f"{other}.>"])
     with pytest.raises(Exception, match=f"'{other}.0' is stored by stream '{other}', not by '{stream}'"):
@@ -609,7 +606,7 @@ HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
 @pytest.mark.parametrize("version", ["2.11.17", "2.14.10", "2.15.3"])
 @pytest.mark.parametrize("column", ["header_block", "headers"])
 async def test_a_message_is_not_traced_with_the_permissions_of_the_write(
-    column: str, url: str, peer: RawPeer, stream: str, unique_name: Callable[[str], str]
+    column: str, url: str, peer: RawPeer, stream: str, unique_name: Name
 ) -> None:
     """A server of 2.11 and newer reports a message there, and the API takes the report for a request to purge."""
     victim, behind = unique_name("VICTIM"), unique_name("behind")

@@ -12,6 +12,7 @@ import pytest
 from nats_bridge_spark.errors import OptionError, PipelineError, RowError, reported
 from tests.live.copying.forgotten_ids import PROBE, until_forgotten
 from tests.live.raw_messages import RawPeer
+from tests.live.shared_servers import Name
 from tests.live.stored_messages import stored_messages
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ ROWS = "subject string, data binary"
 
 
 @pytest.fixture
-async def stream(peer: RawPeer, unique_name: Callable[[str], str]) -> str:
+async def stream(peer: RawPeer, unique_name: Name) -> str:
     name = unique_name("FLOW")
     await peer.create_stream(name=name, subjects=[f"{name}.>"], duplicate_window=100_000_000)
     return name

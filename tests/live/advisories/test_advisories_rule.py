@@ -18,12 +18,10 @@ from nats_conformance.native_servers import NativeServer
 from nats_transforms import header_block
 from nats_transforms.republish import StoredMessage
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.until import LIMIT, until
-
-Name = Callable[[str], str]
 
 SOON = 20_000_000  # nanoseconds until a message that no client acknowledges counts as not delivered
 

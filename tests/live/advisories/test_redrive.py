@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +20,16 @@ from nats_bridge.jobs.redrive import redriving
 from nats_bridge.jobs.redrive.journal import JOURNAL, Journal
 from nats_bridge.jobs.redrive.redriving import RedriveRequest, RedriveResult
 from nats_bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
-from nats_conformance.native_servers import NativeServer
 from nats_transforms import header_block
 from nats_transforms.republish import StoredMessage
 from tests.live.advisories.test_advisories_rule import dead_letters, holds, terminate
 from tests.live.commands import command_here
 from tests.live.creation_times import CHANGE_IT, change_creation_time
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.until import LIMIT, until
-
-Name = Callable[[str], str]
 
 
 class Scene:
@@ -124,9 +120,7 @@ async def test_what_a_consumer_gave_up_comes_back_once(
 
 
 @pytest.mark.parametrize("version", CHANGE_IT)
-async def test_another_creation_time_of_the_letters(
-    version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
-) -> None:
+async def test_another_creation_time_of_the_letters(version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server(version) as server:
         here = await Scene.make(server.url, await raw_peer(server.url), "S", storage="file")
         await here.given_up(6)
@@ -439,7 +433,7 @@ async def test_a_full_stream_ends_it_and_the_next_one_resumes(
 
 @pytest.mark.parametrize("retention", ["limits", "workqueue"])
 async def test_a_full_account_ends_it_with_nothing_in_doubt(
-    retention: str, newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    retention: str, newest_version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     """Nothing was stored, also where a consumer reads the queue at the same time and ids are forgotten."""
     async with native_server(newest_version, config=FULL.format(limit="max_mem")) as server:
@@ -457,7 +451,7 @@ async def test_a_full_account_ends_it_with_nothing_in_doubt(
 
 
 async def test_an_account_that_takes_no_record_ends_it(
-    newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     async with native_server(newest_version, config=FULL.format(limit="max_file")) as server:
         peer = await raw_peer(server.url)
@@ -541,7 +535,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, subjects: bytes, answers: list[byt
 
 
 async def test_the_printed_permissions_are_enough(
-    newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     options = ("--server", "nats://127.0.0.1:1", "--subject", "T.>")
     printed = await command_here("--permissions", "redrive", "DLQ", *options)
@@ -576,7 +570,7 @@ async def test_the_printed_permissions_are_enough(
     ids=["records", "subjects"],
 )
 async def test_a_permission_that_is_missing_is_named(
-    denied: str, said: str, newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    denied: str, said: str, newest_version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     few = f'{{user: few, password: few, permissions: {{publish: {{deny: "{denied}"}}}}}}'
     everything = "{user: all, password: all}"

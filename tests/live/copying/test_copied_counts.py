@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.tiers import with_all
 from tests.live.until import until
 
-Name = Callable[[str], str]
 VERSIONS = ["2.9.10", *with_all("2.10.27"), "2.15.3"]
 
 

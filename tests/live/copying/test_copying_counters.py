@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,13 @@ from nats_bridge.kinds.copying.handoff.to_server import CopyingHandoff
 from nats_bridge.kinds.copying.model import SourcesRule
 from nats_bridge.rules.handoff.answer import Handoff, Wish
 from nats_bridge.settings import Settings
-from nats_conformance.native_servers import NativeCluster, NativeServer
+from nats_conformance.native_servers import NativeCluster
 from nats_transforms import header_block
 from tests.live.copied_messages import copied, everything
 from tests.live.copying.forgotten_ids import FORGETFUL
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -92,7 +91,7 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer) -> Scene:
+async def scene(version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> Scene:
     url = await servers.url(version)
     return Scene(await raw_peer(url), url, unique_name("c"))
 
@@ -326,7 +325,7 @@ async def test_a_message_that_is_no_counters_goes_to_the_dead_letters(scene: Sce
 
 
 async def test_a_killed_server_neither_loses_nor_doubles_an_increment(
-    version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     async with native_server(version) as server:
         scene = Scene(await raw_peer(server.url), server.url, "kill")

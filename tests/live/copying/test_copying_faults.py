@@ -14,24 +14,22 @@ from typing import Any
 import nats.errors
 import pytest
 
-from nats_conformance.native_servers import NativeCluster, NativeServer
+from nats_conformance.native_servers import NativeCluster
 from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Load, SidecarProcess, sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.tiers import on_each_version
 from tests.live.until import LIMIT, until
 
-Servers = Callable[..., NativeServer]
-
 
 @on_each_version(times=3)
 async def test_connections_cut_at_any_moment(
-    version: str, times: int, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    version: str, times: int, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(version)
     here = await Copies.make(await raw_peer(url), unique_name("cut"))
@@ -111,7 +109,7 @@ async def _holds_all_of_the_source(here: Copies) -> None:
 
 
 async def test_a_full_target_is_waited_for(
-    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
     peer = await raw_peer(url)
@@ -136,7 +134,7 @@ async def test_a_full_target_is_waited_for(
     "kind", ["max_msgs", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("max_bytes", "per_subject"))]
 )
 async def test_a_full_target_and_kills(
-    kind: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    kind: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """Whatever part of it the target takes before the kill, each message is stored once."""
     number = 1000
@@ -170,7 +168,7 @@ async def test_a_full_target_and_kills(
 
 
 async def test_local_messages_in_between_do_not_confuse_the_count(
-    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
     peer = await raw_peer(url)
@@ -241,11 +239,7 @@ async def test_leader_changes_of_both_streams_in_a_cluster(
 
 
 async def test_first_copies_that_are_lost_in_flight_are_sent_again(
-    newest_version: str,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
-    monkeypatch: pytest.MonkeyPatch,
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cluster without a leader stores nothing and says nothing, and what comes a moment later is stored."""
     url = await servers.url(newest_version)

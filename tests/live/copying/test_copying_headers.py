@@ -6,7 +6,7 @@ The rows of docs/known-divergences.md that begin with `kd/copy/` are tested here
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from nats_transforms.republish import StoredMessage
 from nats_transforms.source_record import HEADER, TWIN_HEADER
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
@@ -93,9 +93,7 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
-) -> Scene:
+async def scene(twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> Scene:
     url = await servers.url(twin_version)
     return Scene(await raw_peer(url), url, twin_version, unique_name("h"))
 
@@ -199,7 +197,7 @@ async def test_a_time_to_live_that_the_target_does_not_allow_is_withheld(scene: 
 
 
 async def test_a_time_to_live_acts_where_the_target_allows_it(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url, old = await servers.url("2.15.3"), await servers.url("2.10.27")
     scene = Scene(await raw_peer(url), url, "2.15.3", unique_name("h"))
@@ -399,7 +397,7 @@ async def test_a_copy_that_no_client_can_publish_stops_the_rule(scene: Scene) ->
 
 
 async def test_nothing_behind_a_message_that_stops_the_rule_is_copied(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.3")
     scene = Scene(await raw_peer(url), url, "2.15.3", unique_name("h"))
@@ -430,7 +428,7 @@ async def test_a_dead_letter_that_no_stream_takes_stops_the_rule(scene: Scene) -
 
 
 async def test_two_entries_count_every_message_that_they_copied(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.3")
     scene = Scene(await raw_peer(url), url, "2.15.3", unique_name("h"))
@@ -446,7 +444,7 @@ async def test_two_entries_count_every_message_that_they_copied(
 
 
 async def test_two_entries_of_a_stream_need_records_that_name_filters(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.9.10")
     scene = Scene(await raw_peer(url), url, "2.9.10", unique_name("h"))

@@ -13,7 +13,7 @@ import pytest
 from tests.live.copies import Copies
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Load, sidecar_processes
 from tests.live.tiers import on_each_version
 from tests.live.until import until
@@ -25,7 +25,7 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
     version: str,
     times: int,
     servers: SharedServers,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     raw_peer: OpenPeer,
     tmp_path: Path,
     record_property: Callable[[str, object], None],
@@ -61,12 +61,7 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
 
 @on_each_version(times=2)
 async def test_two_sidecars_that_race_store_each_message_once(
-    version: str,
-    times: int,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
-    tmp_path: Path,
+    version: str, times: int, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(version)
     here = await Copies.make(await raw_peer(url), unique_name("race"))
@@ -92,12 +87,7 @@ async def test_two_sidecars_that_race_store_each_message_once(
 
 @on_each_version(times=1)
 async def test_a_stop_under_load_leaves_nothing_half_done(
-    version: str,
-    times: int,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
-    tmp_path: Path,
+    version: str, times: int, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(version)
     here = await Copies.make(await raw_peer(url), unique_name("stops"))
@@ -122,7 +112,7 @@ async def test_a_stop_under_load_leaves_nothing_half_done(
 
 @pytest.mark.unstoppable
 async def test_a_stopped_process_that_wakes_up_doubles_nothing(
-    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """A replica that is paused by the machine and resumes later, after another has taken over."""
     url = await servers.url(newest_version)

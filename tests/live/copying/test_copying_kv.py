@@ -18,6 +18,7 @@ from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
 from nats_transforms.dialect import server_dialect
+from tests.live.shared_servers import Servers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
 
@@ -117,7 +118,7 @@ async def changes(source: KeyValue, watchers: list[Watcher], prefix: str = "") -
 
 
 async def test_a_watcher_on_each_bucket_sees_the_same_events(
-    twin_version: str, native_server: Callable[..., NativeServer], connect: Connect
+    twin_version: str, native_server: Servers, connect: Connect
 ) -> None:
     async with native_server(twin_version) as server:
         client = await connect(server)
@@ -156,9 +157,7 @@ async def test_a_watcher_on_each_bucket_sees_the_same_events(
         assert histories["gone"] == [(b"", "PURGE")], "a purge takes the history away in the target too"
 
 
-async def test_keys_can_be_chosen_and_renamed(
-    newest_version: str, native_server: Callable[..., NativeServer], connect: Connect
-) -> None:
+async def test_keys_can_be_chosen_and_renamed(newest_version: str, native_server: Servers, connect: Connect) -> None:
     async with native_server(newest_version) as server:
         client = await connect(server)
         a, c, bridged = await bucket(client, "A"), await bucket(client, "C"), await bucket(client, "B")
@@ -193,7 +192,7 @@ async def test_keys_can_be_chosen_and_renamed(
 
 
 async def test_a_bucket_without_history_has_the_newest_value_of_every_key(
-    twin_version: str, native_server: Callable[..., NativeServer], connect: Connect
+    twin_version: str, native_server: Servers, connect: Connect
 ) -> None:
     async with native_server(twin_version) as server:
         client = await connect(server)
@@ -224,7 +223,7 @@ async def test_a_bucket_without_history_has_the_newest_value_of_every_key(
 
 
 async def test_a_sidecar_that_comes_back_resumes_where_it_was(
-    newest_version: str, native_server: Callable[..., NativeServer], connect: Connect
+    newest_version: str, native_server: Servers, connect: Connect
 ) -> None:
     async with native_server(newest_version) as server:
         client = await connect(server)
@@ -247,7 +246,7 @@ async def test_a_sidecar_that_comes_back_resumes_where_it_was(
 
 
 async def test_an_empty_bucket_stays_empty_and_a_filled_one_keeps_its_own_keys(
-    native_server: Callable[..., NativeServer], connect: Connect
+    native_server: Servers, connect: Connect
 ) -> None:
     async with native_server("2.15.3") as server:
         client = await connect(server)

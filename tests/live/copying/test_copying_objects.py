@@ -17,6 +17,7 @@ from nats.js.object_store import ObjectStore
 
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
+from tests.live.shared_servers import Servers
 from tests.live.sidecars import running, settings_for
 from tests.live.tiers import with_all
 from tests.live.until import LIMIT, until
@@ -63,7 +64,7 @@ async def chunks(client: Client, store: str) -> int:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_objects_can_be_read_and_listed_in_the_copy(
-    version: str, native_server: Callable[..., NativeServer], connect: Connect
+    version: str, native_server: Servers, connect: Connect
 ) -> None:
     async with native_server(version) as server:
         client = await connect(server)
@@ -86,7 +87,7 @@ async def test_objects_can_be_read_and_listed_in_the_copy(
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_deleted_and_replaced_objects_leave_their_chunks_in_the_copy(
-    version: str, native_server: Callable[..., NativeServer], connect: Connect
+    version: str, native_server: Servers, connect: Connect
 ) -> None:
     async with native_server(version) as server:
         client = await connect(server)
@@ -108,7 +109,7 @@ async def test_deleted_and_replaced_objects_leave_their_chunks_in_the_copy(
 
 @pytest.mark.parametrize("rename", [False, True])
 async def test_a_client_deletes_in_the_copy_if_the_metadata_names_it(
-    rename: bool, native_server: Callable[..., NativeServer], connect: Connect
+    rename: bool, native_server: Servers, connect: Connect
 ) -> None:
     async with native_server("2.15.3") as server:
         client = await connect(server)
@@ -131,9 +132,7 @@ async def test_a_client_deletes_in_the_copy_if_the_metadata_names_it(
             assert (await a.get("a name/ü")).data == LARGE
 
 
-async def test_a_watcher_of_the_copy_sees_objects_come_and_go(
-    native_server: Callable[..., NativeServer], connect: Connect
-) -> None:
+async def test_a_watcher_of_the_copy_sees_objects_come_and_go(native_server: Servers, connect: Connect) -> None:
     async with native_server("2.15.3") as server:
         client = await connect(server)
         a, b = await stores(client)
@@ -152,7 +151,7 @@ async def test_a_watcher_of_the_copy_sees_objects_come_and_go(
         ]
 
 
-async def test_links_point_where_they_pointed(native_server: Callable[..., NativeServer], connect: Connect) -> None:
+async def test_links_point_where_they_pointed(native_server: Servers, connect: Connect) -> None:
     async with native_server("2.15.3") as server:
         client = await connect(server)
         a, b = await stores(client)
@@ -174,9 +173,7 @@ async def test_links_point_where_they_pointed(native_server: Callable[..., Nativ
         assert (await b.get("link")).info.bucket == "A", "followed into the source's store"
 
 
-async def test_a_restart_in_the_middle_of_an_object_leaves_it_whole(
-    native_server: Callable[..., NativeServer], connect: Connect
-) -> None:
+async def test_a_restart_in_the_middle_of_an_object_leaves_it_whole(native_server: Servers, connect: Connect) -> None:
     async with native_server("2.15.3") as server:
         client = await connect(server)
         a, b = await stores(client)
@@ -193,7 +190,7 @@ async def test_a_restart_in_the_middle_of_an_object_leaves_it_whole(
 
 
 async def test_a_renamed_object_keeps_its_old_name_in_the_copy_as_well(
-    native_server: Callable[..., NativeServer], connect: Connect
+    native_server: Servers, connect: Connect
 ) -> None:
     async with native_server("2.15.3") as server:
         client = await connect(server)

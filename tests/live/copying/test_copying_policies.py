@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,17 +13,16 @@ from nats_bridge.app import readiness_watch
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.errors import BridgeError, RuleRefusedError
-from nats_conformance.native_servers import NativeServer
 from nats_transforms import header_block
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.until import until
 
 
 async def test_a_message_that_is_refused_stops_the_rule_at_that_message(
-    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("stop"), target={"max_msg_size": 400})
@@ -46,7 +44,7 @@ async def test_a_message_that_is_refused_stops_the_rule_at_that_message(
 
 @pytest.mark.parametrize("captured", [True, False])
 async def test_a_message_that_is_refused_goes_to_the_dead_letters(
-    captured: bool, newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    captured: bool, newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("skip"), target={"max_msg_size": 400})
@@ -84,7 +82,7 @@ async def test_dead_letters_that_no_stream_takes_stop_the_rule(
 
 
 async def test_what_only_the_server_can_refuse_is_asked_alone(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """A wrong TTL where TTLs are allowed: nothing behind it is stored before the server has spoken."""
     url = await servers.url("2.15.3")
@@ -109,11 +107,7 @@ async def test_what_only_the_server_can_refuse_is_asked_alone(
 @pytest.mark.usefixtures("quick_heartbeats")
 @pytest.mark.parametrize("running_during", [True, False])
 async def test_a_source_that_was_recreated_is_noticed(
-    running_during: bool,
-    newest_version: str,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
+    running_during: bool, newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("new"))
@@ -148,7 +142,7 @@ async def test_a_source_that_was_recreated_is_noticed(
 
 
 async def test_a_new_source_is_noticed_by_time_where_publishers_gave_the_ids(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.3")
     here = await Copies.make(await raw_peer(url), unique_name("ids"))
@@ -178,7 +172,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", IMPOSSIBLE)
 async def test_impossible_rules_are_refused_before_anything_is_copied(
-    case: str, newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    case: str, newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     target, more, reason = IMPOSSIBLE[case]
     url = await servers.url(newest_version)
@@ -198,7 +192,7 @@ async def test_impossible_rules_are_refused_before_anything_is_copied(
 
 
 async def test_a_source_with_consumers_retention_is_refused(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.3")
     here = await Copies.make(await raw_peer(url), unique_name("queue"), source={"retention": "workqueue"})
@@ -207,9 +201,7 @@ async def test_a_source_with_consumers_retention_is_refused(
             pass
 
 
-async def test_starts(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
-) -> None:
+async def test_starts(twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
     """opt_start_seq and opt_start_time count while the target holds no copy, and never again."""
     url = await servers.url(twin_version)
     here = await Copies.make(await raw_peer(url), unique_name("starts"))
@@ -233,7 +225,7 @@ async def test_starts(
 
 
 async def test_native_sources_of_the_same_end_a_running_rule(
-    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """A handoff while the sidecar runs, by mistake: it must not continue in parallel to the server."""
     url = await servers.url(newest_version)
@@ -246,7 +238,7 @@ async def test_native_sources_of_the_same_end_a_running_rule(
 
 
 async def test_other_changes_of_the_target_are_taken_note_of(
-    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("change"), target={"max_msg_size": 400})
@@ -259,7 +251,7 @@ async def test_other_changes_of_the_target_are_taken_note_of(
 
 
 async def test_the_rule_waits_for_a_mapping_of_the_target_subjects_to_end(
-    newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readiness_watch, "_PATIENCE", 0.1)
     monkeypatch.setattr(readiness_watch, "EVERY_SECOND", 0.05)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from tests.live.copied_messages import copied, everything
 from tests.live.copies import Copies
 from tests.live.copying.forgotten_ids import FORGETFUL, forgotten
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
@@ -53,7 +52,7 @@ async def source_with_schedules(peer: RawPeer, name: str, target: dict[str, Any]
     "allows", [{}, {"allow_msg_schedules": True, "allow_msg_ttl": True}], ids=["plain", "allowing"]
 )
 async def test_schedules_and_what_they_fired_are_copied_and_do_not_act(
-    version: str, allows: dict[str, Any], servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    version: str, allows: dict[str, Any], servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """kd/copy/renamed. Native sources of 2.12 stall here; a stream that allows schedules can have none."""
     url = await servers.url(version)
@@ -93,11 +92,7 @@ async def test_schedules_and_what_they_fired_are_copied_and_do_not_act(
 
 @pytest.mark.parametrize("version", [pytest.param("2.14.10", marks=pytest.mark.exhaustive), "2.15.3"], indirect=True)
 async def test_what_a_schedule_of_the_target_makes_of_a_copy_is_no_position(
-    version: str,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
-    monkeypatch: pytest.MonkeyPatch,
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it fires has the headers of the message that it names (2.14), the source record among them."""
     for module, checked in ((resuming, "NEWEST"), (comparing, "NEWEST"), (comparing, "CHECKED_COPIES")):
@@ -127,7 +122,7 @@ async def test_what_a_schedule_of_the_target_makes_of_a_copy_is_no_position(
 
 
 async def test_a_dead_letter_of_a_schedule_is_taken_by_an_ordinary_stream(
-    version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(version)
     peer = await raw_peer(url)

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from nats_bridge.consuming import stream_range
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
 
 
 @pytest.mark.parametrize("others", [0, 30])
 async def test_what_was_copied_is_not_read_again(
-    others: int,
-    servers: SharedServers,
-    raw_peer: OpenPeer,
-    unique_name: Callable[[str], str],
-    monkeypatch: pytest.MonkeyPatch,
+    others: int, servers: SharedServers, raw_peer: OpenPeer, unique_name: Name, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_range, "FIRST_PIECE", 4)
     url = await servers.url("2.15.3")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from nats_bridge.app.preflight import check_server
 from nats_transforms import header_block
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
@@ -26,7 +25,7 @@ async def _holds(peer: RawPeer, stream: str, messages: int) -> bool:
 
 @pytest.mark.parametrize("version", ["2.11.17", "2.15.3"])
 async def test_a_target_that_allows_a_ttl_later(
-    version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url, name = await servers.url(version), unique_name("ttl")
     peer, target, twin, mirror = await raw_peer(url), f"T{name}", f"N{name}", f"M{name}"

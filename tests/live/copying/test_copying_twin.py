@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_conformance.native_servers import NativeServer
 from nats_transforms.dialect import server_dialect
 from nats_transforms.republish import StoredMessage
 from nats_transforms.sourcing import Copied, compile_sourcing
 from tests.live.copied_messages import CopiedMessage, by_entry, copied, everything, taken_apart
 from tests.live.copying.copying_shapes import SHAPES, TRANSFORMS, Sources, filled
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
@@ -69,8 +68,8 @@ async def test_a_native_target_and_a_bridged_one_hold_the_same(
     name: str,
     twin_version: str,
     servers: SharedServers,
-    native_server: Callable[..., NativeServer],
-    unique_name: Callable[[str], str],
+    native_server: Servers,
+    unique_name: Name,
     raw_peer: OpenPeer,
     record_property: Callable[[str, object], None],
 ) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,18 @@ from structlog.testing import capture_logs
 from nats_bridge.cli.clean import clean
 from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.kinds.copying.kind import KIND
-from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.copying.forgotten_ids import FORGETFUL, PROBE, forgotten
 from tests.live.cut_wire import cut_wire
 from tests.live.leadership.replicas import replicas
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Load, sidecar_processes
 from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.tiers import OLDEST_AND_NEWEST, on_each_version
 from tests.live.until import until
 
-Name = Callable[[str], str]
 RETENTIONS = ["workqueue", "interest"]
 SIDECAR = "nats-bridge"
 
@@ -183,7 +180,7 @@ async def test_each_connection_cut_at_any_moment(
 @pytest.mark.parametrize("retention", RETENTIONS)
 @pytest.mark.parametrize("away", ["source", "target"])
 async def test_a_server_is_killed_and_comes_back(
-    away: str, retention: str, version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    away: str, retention: str, version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     with native_server(version) as source, native_server(version) as target:
         here = await Queue.make(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from nats_transforms import header_block
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Load, sidecar_processes
 from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.stored_messages import stored_messages
@@ -76,7 +75,7 @@ async def delete(here: Copies, *sequences: int) -> None:
 
 
 async def test_deleted_messages_are_gaps_in_the_copy_too(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
     here = await Copies.make(await raw_peer(url), unique_name("gaps"))
@@ -92,7 +91,7 @@ async def test_deleted_messages_are_gaps_in_the_copy_too(
 
 
 async def test_kills_keep_the_numbers(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(twin_version)
     here = await Copies.make(await raw_peer(url), unique_name("numbers"))
@@ -119,7 +118,7 @@ async def test_kills_keep_the_numbers(
 
 
 async def test_cuts_keep_the_numbers(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
     here = await Copies.make(await raw_peer(url), unique_name("cuts"))
@@ -139,7 +138,7 @@ async def test_cuts_keep_the_numbers(
 
 
 async def test_a_selection_keeps_the_numbers_of_the_source(
-    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("some"))
@@ -155,7 +154,7 @@ async def test_a_selection_keeps_the_numbers_of_the_source(
 
 
 async def test_a_gap_without_a_filler_subject_is_a_clear_stop(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.3")
     here = await Copies.make(await raw_peer(url), unique_name("nofiller"))
@@ -167,7 +166,7 @@ async def test_a_gap_without_a_filler_subject_is_a_clear_stop(
 
 
 async def test_a_local_message_is_a_clear_stop(
-    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("mine"))
@@ -185,7 +184,7 @@ async def test_a_local_message_is_a_clear_stop(
 
 @pytest.mark.parametrize("start", ["sequence", "time"])
 async def test_a_mirror_may_begin_later(
-    start: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    start: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
     here = await Copies.make(await raw_peer(url), unique_name("later"))
@@ -202,7 +201,7 @@ async def test_a_mirror_may_begin_later(
 
 @pytest.mark.parametrize("feeding", ["sources", "subject_delete_marker_ttl"])
 async def test_a_target_in_which_its_server_stores_messages_is_refused(
-    feeding: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    feeding: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.3")
     peer, name = await raw_peer(url), unique_name("feeds")

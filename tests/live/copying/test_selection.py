@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.tiers import with_all
 from tests.live.until import until
@@ -22,7 +21,7 @@ async def test_a_file_store_is_not_asked_to_select_much(
     asked: bool,
     twin_version: str,
     servers: SharedServers,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     raw_peer: OpenPeer,
 ) -> None:
     url = await servers.url(twin_version)
@@ -42,7 +41,7 @@ async def test_a_file_store_is_not_asked_to_select_much(
 
 
 async def test_a_filter_may_reach_across_the_streams_subjects(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """2.9 takes only filters for a consumer that lie within one subject of its stream."""
     url = await servers.url(twin_version)
@@ -64,7 +63,7 @@ async def test_a_filter_may_reach_across_the_streams_subjects(
 
 @pytest.mark.parametrize("version", ["2.9.10", *with_all("2.10.27", "2.11.17", "2.12.15"), "2.14.10", "2.15.3"])
 async def test_filters_that_overlap_for_older_servers_alone(
-    version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """Before 2.14.10 and 2.15.3 a consumer cannot have both: there a token such as `*x` may be any other."""
     url = await servers.url(version)

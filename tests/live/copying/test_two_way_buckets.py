@@ -11,13 +11,12 @@ from nats.js.errors import KeyNotFoundError
 from nats.js.kv import KeyValue
 
 from nats_bridge.app.preflight import check_server
-from nats_conformance.native_servers import NativeServer
 from tests.live.copying.test_copying_kv import bucket
+from tests.live.shared_servers import Servers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
 Connect = Callable[..., Any]
-Servers = Callable[..., NativeServer]
 KEYS = 9
 """So many of each side."""
 

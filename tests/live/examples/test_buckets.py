@@ -14,6 +14,7 @@ from nats.aio.client import Client
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import Collected, OpenPeer
+from tests.live.shared_servers import Servers
 from tests.live.sidecar_process import last_sequence_of
 from tests.live.sidecars import running
 from tests.live.until import LIMIT
@@ -42,7 +43,7 @@ def without_first_token(collected: Collected) -> list[tuple[bytes, bytes, bytes]
 
 
 async def test_cache_invalidation_from_a_key_value_bucket(
-    twin_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, connect: Connect
+    twin_version: str, native_server: Servers, raw_peer: OpenPeer, connect: Connect
 ) -> None:
     async with native_server(twin_version) as server:
         client = await connect(server)
@@ -83,9 +84,7 @@ async def test_cache_invalidation_from_a_key_value_bucket(
         assert info.state.consumer_count == 0, "nothing is left behind"
 
 
-async def test_events_of_an_object_store(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, connect: Connect
-) -> None:
+async def test_events_of_an_object_store(native_server: Servers, raw_peer: OpenPeer, connect: Connect) -> None:
     async with native_server("2.15.3") as server:
         client = await connect(server)
         store = await client.jetstream(timeout=LIMIT).create_object_store("FILES")

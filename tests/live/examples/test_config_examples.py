@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import nkeys  # type: ignore[import-untyped]  # ships without types
@@ -12,15 +11,13 @@ import pytest
 
 from nats_bridge.app.preflight import check_server
 from nats_bridge.settings import Settings, load
-from nats_conformance.native_servers import NativeServer
 from tests.example_secrets import USER, WEST_USER, place_secrets
 from tests.live.examples.tried_lines import Tried, lines_to_try
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.security.credentials import JETSTREAM, PATIENCE, Files, Operator, new_keys, public
+from tests.live.shared_servers import Servers
 from tests.live.sidecars import running
 from tests.live.until import LIMIT, until
-
-Servers = Callable[..., NativeServer]
 
 CONFIG = Path(__file__).parents[3] / "config"
 SECURED = CONFIG / "secured-connections.yaml"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Load, Seen
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -34,7 +33,7 @@ async def test_jumps_of_the_clock(
     delivery: str,
     newest_version: str,
     servers: SharedServers,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     raw_peer: OpenPeer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

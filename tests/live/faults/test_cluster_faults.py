@@ -9,7 +9,7 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,6 +27,7 @@ from tests.live.copies import record_of
 from tests.live.faults.answered_load import AnsweredLoad, answered_load
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import Servers
 from tests.live.sidecar_process import Seen
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
@@ -56,7 +57,7 @@ def quick_to_notice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("versions", [LIVE_VERSIONS[-1:], pytest.param(LIVE_VERSIONS, marks=pytest.mark.exhaustive)])
 async def test_republishing_from_clusters(
-    versions: tuple[str, ...], native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    versions: tuple[str, ...], native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     """Several versions at the same time: elections take seconds in which nothing happens."""
     async with asyncio.TaskGroup() as group:
@@ -64,9 +65,7 @@ async def test_republishing_from_clusters(
             group.create_task(_losing_leaders_and_servers(version, native_server, raw_peer), name=version)
 
 
-async def _losing_leaders_and_servers(
-    version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
-) -> None:
+async def _losing_leaders_and_servers(version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     async with _storing_cluster(version) as (cluster, load), native_server("2.15.3") as target:
         listener = await raw_peer(target.url)
         seen = {name: await Seen.of(listener, f"{name}.>") for name in RULES}
@@ -218,7 +217,7 @@ async def test_a_just_started_server_is_not_asked_where_a_consumer_stands(raw_pe
 @pytest.mark.unstoppable
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_consumers_that_stay_without_a_leader(
-    version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+    version: str, native_server: Servers, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As servers 2.10.27 leave them that are all killed right after the consumers were created."""
     monkeypatch.setattr(rule_consumer, "_LEADERLESS", 2.0)

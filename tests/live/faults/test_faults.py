@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import signal
-from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,9 @@ from nats_bridge.app.process import run as run_sidecar
 from nats_bridge.errors import ApiError
 from nats_bridge.rules import open_run
 from nats_bridge.settings import Settings
-from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer, connected
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Load, Scene, Seen, differing, document, sidecar_processes
 from tests.live.sidecars import running
 from tests.live.until import LIMIT, until
@@ -30,7 +28,6 @@ from tests.live.until import LIMIT, until
 pytestmark = pytest.mark.usefixtures("quick_heartbeats", "quick_reconnects")
 
 MODES = ["at_most_once", "at_least_once"]
-Servers = Callable[..., NativeServer]
 
 
 def settings_of(url: str, *rules: dict[str, Any], **more: Any) -> Settings:
@@ -102,7 +99,7 @@ async def test_a_restart_of_the_server_that_is_read_and_published_to(
 
 @pytest.mark.parametrize("delivery", MODES)
 async def test_a_deleted_consumer_is_recreated(
-    delivery: str, servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    delivery: str, servers: SharedServers, twin_version: str, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
     here = await Scene.make(await raw_peer(url), unique_name("deleted"))
@@ -123,7 +120,7 @@ async def test_a_deleted_consumer_is_recreated(
 
 @pytest.mark.parametrize("durable", [True, False])
 async def test_a_recreated_stream_is_republished_from_its_beginning(
-    durable: bool, servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    durable: bool, servers: SharedServers, twin_version: str, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
     # In memory: a file store that is created right behind its deletion may hold the old messages (2.10 to 2.15).
@@ -146,9 +143,7 @@ async def test_a_recreated_stream_is_republished_from_its_beginning(
     assert differing(here.bridged, here.native) == []
 
 
-async def test_a_stream_away_for_a_while(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
-) -> None:
+async def test_a_stream_away_for_a_while(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
     url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("away"), storage="memory")
     config = (await here.peer.api(f"STREAM.INFO.{here.name}"))["config"]
@@ -208,7 +203,7 @@ async def test_the_target_is_away_for_a_while(
 
 @pytest.mark.parametrize("delivery", MODES)
 async def test_connections_cut_at_any_moment(
-    delivery: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    delivery: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     source, target = await servers.url("2.10.27"), await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(source), unique_name("cuts"))
@@ -260,11 +255,7 @@ async def test_connections_cut_at_any_moment(
 
 @pytest.mark.parametrize("promise", [{"delivery": "at_most_once"}, {"delivery": "at_least_once"}, {"durable": False}])
 async def test_a_subscription_considered_inactive_becomes_active_again(
-    promise: dict[str, Any],
-    twin_version: str,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
+    promise: dict[str, Any], twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """As after a cut at the worst moment: for the bridge the subscription is there, and nothing is delivered."""
     url = await servers.url(twin_version)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,11 @@ from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.copies import Copies
 from tests.live.faults.answered_load import AnsweredLoad, answered_load
 from tests.live.raw_messages import OpenPeer, connected
+from tests.live.shared_servers import Servers
 from tests.live.sidecar_process import Scene, Seen, sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.tiers import with_all
 from tests.live.until import LIMIT, until
-
-Servers = Callable[..., NativeServer]
 
 FREE = {"http": {"listen": "127.0.0.1:0"}}
 NEWEST = LIVE_VERSIONS[-1]

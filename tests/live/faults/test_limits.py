@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,14 +14,13 @@ from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Load, Scene, Seen
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
 pytestmark = pytest.mark.usefixtures("quick_reconnects")
 
-Servers = Callable[..., NativeServer]
 
 ROOM = 160_000  # bytes
 MESSAGES = 2000
@@ -83,7 +81,7 @@ async def test_copying_waits_for_room(
 
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
 async def test_missing_messages_are_read_again_once_a_consumer_has_room(
-    delivery: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    delivery: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
     here = await Scene.make(await raw_peer(url), unique_name("room"), max_consumers=2)
@@ -208,11 +206,7 @@ async def _reload(server: NativeServer, config: str, raw_peer: OpenPeer) -> None
 
 
 async def test_a_limited_consumer_is_acknowledged_from_its_first_message(
-    newest_version: str,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
-    monkeypatch: pytest.MonkeyPatch,
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its first messages can arrive together with the answer to its creation, and it sends no others before."""
     url = await servers.url(newest_version)

@@ -6,17 +6,16 @@ lost sequences before the process starts, and is longer than before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import structlog
 
-from nats_conformance.native_servers import NativeServer
 from nats_transforms.timestamp import nanoseconds_of
 from tests.live.faults.power_cut import LostEnd
 from tests.live.leadership.leases import LONG, free, lease, write_lease
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import Servers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 
@@ -60,7 +59,7 @@ async def test_new_messages_before_the_position(
     with_lease: bool,
     killed: bool,
     found: str,
-    native_server: Callable[..., NativeServer],
+    native_server: Servers,
     enduring_peer: OpenPeer,
 ) -> None:
     server = native_server(version).start()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,17 +16,16 @@ from nats_bridge.consuming.missing_streams import appeared
 from nats_bridge.errors import StreamMissingError
 from nats_bridge.kinds.republish.run import RepublishRun
 from nats_bridge.rules import supervisor
-from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Scene, Seen, sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
 
 async def test_a_rule_waits_for_its_stream_while_others_work(
-    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(newest_version)
     peer = await raw_peer(url)
@@ -56,7 +54,7 @@ async def test_a_stream_created_during_the_wait_is_republished_from_its_start(
     durable: bool,
     twin_version: str,
     servers: SharedServers,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     raw_peer: OpenPeer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -91,7 +89,7 @@ async def test_a_stream_created_during_the_wait_is_republished_from_its_start(
 
 
 async def test_a_stream_that_is_only_back_is_not_republished_from_its_beginning(
-    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
     peer, name = await raw_peer(url), unique_name("back")
@@ -125,7 +123,7 @@ def _to_out(stream: str) -> dict[str, Any]:
 @pytest.mark.usefixtures("quick_heartbeats")
 @pytest.mark.parametrize("kind", ["republish", "sources"])
 async def test_a_sidecar_whose_stream_was_deleted_drains_at_once(
-    kind: str, newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    kind: str, newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
     here = await Copies.make(await raw_peer(url), unique_name("gone"))
@@ -141,7 +139,7 @@ async def test_a_sidecar_whose_stream_was_deleted_drains_at_once(
 
 
 async def test_check_says_that_a_stream_is_missing(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("there"))
@@ -151,7 +149,7 @@ async def test_check_says_that_a_stream_is_missing(
     assert re.search(f"(the most similar of [0-9]+ streams:|the account has) {here.name}", finding.text)
 
 
-async def test_few_streams_are_all_named(native_server: Callable[..., NativeServer], raw_peer: OpenPeer) -> None:
+async def test_few_streams_are_all_named(native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server("2.15.3") as server:
         peer = await raw_peer(server.url)
         rule = {"name": "bad", "stream": "FLEETS", "republish": {"src": ">", "dest": "out.>"}}
@@ -172,7 +170,7 @@ async def test_few_streams_are_all_named(native_server: Callable[..., NativeServ
 
 @pytest.mark.parametrize("gone", ["source", "target"])
 async def test_copying_waits_for_either_stream(
-    gone: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    gone: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
     peer = await raw_peer(url)
@@ -191,7 +189,7 @@ async def test_copying_waits_for_either_stream(
 
 
 async def test_copying_continues_in_a_target_that_was_deleted_and_recreated(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
     peer = await raw_peer(url)

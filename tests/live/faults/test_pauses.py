@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,15 @@ import pytest
 from nats_bridge.client import connection, jetstream_api
 from nats_bridge.client import connection_pool as made
 from nats_bridge.errors import ApiError
-from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Scene, Seen, sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
 
 pytestmark = pytest.mark.usefixtures("quick_heartbeats")
 
-Servers = Callable[..., NativeServer]
-Name = Callable[[str], str]
 
 KINDS: dict[str, dict[str, Any]] = {
     "once": {"delivery": "at_most_once"},

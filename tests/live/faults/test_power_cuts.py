@@ -17,10 +17,10 @@ import pytest
 
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.errors import RuleRefusedError
-from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.faults.power_cut import PowerCut
 from tests.live.raw_messages import OpenPeer, connected
+from tests.live.shared_servers import Servers
 from tests.live.sidecar_process import Load, Scene, Seen, differing
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -29,7 +29,6 @@ pytestmark = pytest.mark.usefixtures("quick_heartbeats", "quick_reconnects")
 
 KEPT, LOST = 50, 50
 MORE = 70
-Servers = Callable[..., NativeServer]
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,12 @@ from tests.live.cut_wire import cut_wire
 from tests.live.observing.test_health import FREE, get, status_of
 from tests.live.raw_messages import OpenPeer
 from tests.live.security.credentials import Files
+from tests.live.shared_servers import Servers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.tiers import with_all
 from tests.live.until import LIMIT, until
 
-Servers = Callable[..., NativeServer]
 Log = list[MutableMapping[str, Any]]
 
 ATTEMPTS = 200

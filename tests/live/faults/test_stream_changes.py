@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Load, Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-
-Name = Callable[[str], str]
 
 KINDS: list[dict[str, Any]] = [{"delivery": "at_most_once"}, {"delivery": "at_least_once"}, {"durable": False}]
 

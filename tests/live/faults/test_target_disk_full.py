@@ -14,7 +14,7 @@ import pytest
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
@@ -36,7 +36,7 @@ async def test_a_rule_is_not_ready_while_the_targets_disk_is_full(
     said: str,
     servers: SharedServers,
     native_server: Callable[..., NativeServer],
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     raw_peer: OpenPeer,
 ) -> None:
     url = await servers.url("2.10.27")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
@@ -19,17 +18,14 @@ from nats_bridge.http import progress_watch
 from nats_bridge.http.progress_watch import ProgressWatch
 from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.republish.run import RepublishRun
-from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.observing.test_health import get, status_of
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Load, Scene, sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-
-Name = Callable[[str], str]
 
 SOON = {"http": {"listen": "127.0.0.1:0", "wedged_after": 1}}
 """Ten looks, at the pace of these tests."""
@@ -110,9 +106,7 @@ async def test_an_entry_whose_batch_is_never_done(
 
 
 @pytest.mark.unstoppable
-async def test_a_frozen_server_is_not_the_rules_fault(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
-) -> None:
+async def test_a_frozen_server_is_not_the_rules_fault(native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
@@ -137,9 +131,7 @@ async def test_a_frozen_server_is_not_the_rules_fault(
             assert await get(bridge, "/livez") == (200, "ok\n")
 
 
-async def test_a_dead_server_is_not_the_rules_fault(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
-) -> None:
+async def test_a_dead_server_is_not_the_rules_fault(native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}

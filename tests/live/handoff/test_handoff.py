@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nats_bridge.errors import RuleRefusedError
-from nats_conformance.native_servers import NativeServer
 from nats_transforms import header_block
 from nats_transforms.republish import StoredMessage
 from tests.live.commands import command
 from tests.live.handoff.handoffs import ACCOUNTS, CASES, UPGRADES, Case, OpenScene, Scene, everything
+from tests.live.shared_servers import Servers
 from tests.live.tiers import with_all
 from tests.live.until import until
 
 
 @pytest.fixture
-async def scene(native_server: Callable[..., NativeServer], tmp_path: Path) -> AsyncIterator[OpenScene]:
+async def scene(native_server: Servers, tmp_path: Path) -> AsyncIterator[OpenScene]:
     opened: list[Scene] = []
 
     async def open_scene(case: str | Case, version: str) -> Scene:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nats_bridge.settings import load
-from nats_conformance.native_servers import NativeServer
 from tests.live.commands import Ran
 from tests.live.handoff.handoffs import UPGRADES, everything, handoff
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import Servers
 from tests.live.sidecars import running
 
 RULE: dict[str, Any] = {
@@ -54,7 +53,7 @@ async def applied(peer: RawPeer, ran: Ran) -> None:
 
 @pytest.mark.parametrize("versions", UPGRADES, ids=lambda pair: "_to_".join(pair))
 async def test_an_upgrade_in_place_and_back(
-    versions: tuple[str, str], native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+    versions: tuple[str, str], native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     before, after = versions
     server = native_server(before).start()
@@ -87,9 +86,7 @@ async def test_an_upgrade_in_place_and_back(
     assert await stored(peer) == wanted(30)
 
 
-async def test_what_is_in_the_way(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
-) -> None:
+async def test_what_is_in_the_way(native_server: Servers, raw_peer: OpenPeer, tmp_path: Path) -> None:
     server = native_server("2.15.3").start()
     peer = await raw_peer(server.url)
     await peer.create_stream(name="S", subjects=["events.*.*"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from nats_conformance.native_servers import NativeServer
 from tests.live.commands import Ran, command_here
 from tests.live.handoff.handoffs import UPGRADES, handoff
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Load, Seen
 from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.until import until
@@ -69,7 +68,7 @@ def stop_without_loss(server: NativeServer, kept: dict[Path, bytes]) -> None:
 
 @pytest.mark.parametrize("versions", UPGRADES, ids=lambda pair: "_to_".join(pair))
 async def test_an_upgrade_in_place(
-    versions: tuple[str, str], native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+    versions: tuple[str, str], native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     before, after = versions
     server = native_server(before).start()
@@ -106,12 +105,7 @@ async def test_an_upgrade_in_place(
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_applied_while_publishers_continue(
-    version: str,
-    delivery: str,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
-    tmp_path: Path,
+    version: str, delivery: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(version)
     peer, publisher = await raw_peer(url), await raw_peer(url)
@@ -144,7 +138,7 @@ async def test_applied_while_publishers_continue(
 
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_with_publishers_stopped_and_back(
-    version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     peer = await raw_peer(await servers.url(version))
     stream = unique_name("paused")
@@ -180,7 +174,7 @@ async def test_with_publishers_stopped_and_back(
 
 
 async def test_a_running_sidecar_keeps_its_rule(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     peer = await raw_peer(await servers.url("2.15.3"))
     stream = unique_name("bound")
@@ -196,7 +190,7 @@ async def test_a_running_sidecar_keeps_its_rule(
 
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
 async def test_a_replica_that_was_left_running_keeps_the_rule_and_its_lease(
-    delivery: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    delivery: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     peer = await raw_peer(await servers.url("2.15.3"))
     stream, bucket = unique_name("replica"), unique_name("leases")
@@ -219,7 +213,7 @@ async def test_a_replica_that_was_left_running_keeps_the_rule_and_its_lease(
 
 
 async def test_a_user_that_may_not_receive_what_the_server_sends(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+    native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     users = '{user: rule, password: secret, permissions: {subscribe: {deny: "outS.>"}}}, {user: all, password: secret}'
     server = native_server("2.15.3", config=f"authorization {{ users: [{users}] }}").start()
@@ -236,7 +230,7 @@ async def test_a_user_that_may_not_receive_what_the_server_sends(
 
 
 async def test_what_cannot_be_handed_over(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     old, new = await servers.url("2.9.10"), await servers.url("2.15.3")
     stream = unique_name("not")
@@ -262,7 +256,7 @@ async def test_what_cannot_be_handed_over(
 
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_a_rule_that_was_handed_over_is_not_run_again(
-    version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(version)
     peer = await raw_peer(url)
@@ -290,7 +284,7 @@ async def test_a_rule_that_was_handed_over_is_not_run_again(
 
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_a_stream_that_begins_to_republish_the_same_ends_a_rule(
-    version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(version)
     peer = await raw_peer(url)

@@ -19,19 +19,16 @@ from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.errors import BridgeError, ConfigError, RuleRefusedError
 from nats_bridge.kinds.ingress import run as ingress_run
 from nats_bridge.kinds.ingress.run import IngressRun
-from nats_conformance.native_servers import NativeServer
 from nats_transforms.dialect import server_dialect
 from nats_transforms.republish import StoredMessage, unpublishable
 from nats_transforms.transform import compile_transform
 from tests.drawn.messages import draw_block, draw_payload
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.until import LIMIT, until
-
-Name = Callable[[str], str]
 
 TRANSFORMS = {
     "rename": ("{s}.>", "{d}.>"),
@@ -414,9 +411,7 @@ async def test_the_stream_s_own_transform_acts_behind_ours(
     assert warning["native"] == f"kept{name}.* to again{name}.$1"
 
 
-async def test_a_server_restart(
-    newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
-) -> None:
+async def test_a_server_restart(newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server(newest_version) as server:
         await (await raw_peer(server.url)).create_stream(name="S", subjects=["keptS.>"])
         async with running(settings_for(server.url, renaming("S"))) as sidecar:
@@ -450,7 +445,7 @@ async def test_what_cannot_be_written_is_dropped_and_counted(
     ],
 )
 async def test_permissions(
-    permissions: str, expected: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+    permissions: str, expected: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     password = tmp_path / "password"
     password.write_text("p")

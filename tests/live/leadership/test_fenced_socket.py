@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,6 +15,7 @@ from nats_bridge.client.connection import Connection, open_connection
 from nats_conformance.native_servers import NativeServer
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import Servers
 from tests.live.until import LIMIT, until
 
 _SIZE = 256 * 1024
@@ -48,7 +49,7 @@ async def stopped(server: NativeServer) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-def private(native_server: Callable[..., NativeServer]) -> Iterator[NativeServer]:
+def private(native_server: Servers) -> Iterator[NativeServer]:
     with native_server("2.15.3") as server:
         yield server
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from nats_bridge.settings import Settings
 from tests.live.commands import command_here
 from tests.live.leadership.leases import LONG, free, lease, write_lease
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene, document
 from tests.live.sidecars import running, settings_for
 
@@ -69,7 +68,7 @@ def events(log: list[Any], name: str) -> list[int]:
 @pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_rule_resumes_without_its_consumer(
-    version: str, delivery: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    version: str, delivery: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(version)
     rules = await Replicas.make(url, await raw_peer(url), unique_name("kept"), delivery)
@@ -93,7 +92,7 @@ async def test_a_rule_resumes_without_its_consumer(
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_after_a_kill_at_least_once_repeats_what_followed_the_last_renewal(
-    version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(version)
     rules = await Replicas.make(url, await raw_peer(url), unique_name("renewal"), "at_least_once")
@@ -112,7 +111,7 @@ async def test_after_a_kill_at_least_once_repeats_what_followed_the_last_renewal
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_after_a_kill_at_most_once_begins_new(
-    version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """It may have sent messages since the last renewal, and must not send them again."""
     url = await servers.url(version)
@@ -136,7 +135,7 @@ async def test_after_a_kill_at_most_once_begins_new(
 @pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_messages_of_a_recreated_stream_are_all_republished(
-    version: str, delivery: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    version: str, delivery: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """All of them are younger than the message that the lease names, whatever their sequences are."""
     url = await servers.url(version)
@@ -154,7 +153,7 @@ async def test_the_messages_of_a_recreated_stream_are_all_republished(
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_cleaned_rule_forgets_it(
-    version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(version)
     rules = await Replicas.make(url, await raw_peer(url), unique_name("clean"), "at_least_once")

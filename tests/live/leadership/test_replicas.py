@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
 from tests.live.leadership.replicas import LONG, EveryKind, one_behind_another, replicas, under_load
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import SidecarProcess
 from tests.live.until import until
 
-Name = Callable[[str], str]
 SHARE = {"share": True}
 
 
@@ -105,7 +103,7 @@ async def test_a_leader_that_is_cut_off_is_replaced_and_returns_on_standby(
 
 
 async def test_replicas_outlive_a_restart_of_the_server(
-    newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     async with native_server(newest_version) as server:
         here = await EveryKind.make(await raw_peer(server.url), "restart")

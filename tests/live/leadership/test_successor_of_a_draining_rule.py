@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +16,7 @@ from nats_bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.settings import Settings
 from tests.live.handoff.handoffs import handoff
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Load, Seen
 from tests.live.sidecars import running, settings_for
 from tests.live.tiers import with_all
@@ -86,7 +85,7 @@ async def test_a_successor_receives_while_the_rule_drains(
     version: str,
     lost: int,
     servers: SharedServers,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     raw_peer: OpenPeer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -126,7 +125,7 @@ async def test_a_successor_receives_while_the_rule_drains(
 async def test_a_rule_is_handed_over_while_it_drains(
     version: str,
     servers: SharedServers,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     raw_peer: OpenPeer,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,

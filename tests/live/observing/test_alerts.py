@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.rules.leadership.lease_store import bucket_config
-from nats_conformance.native_servers import NativeServer
 from nats_transforms import tested_versions
 from tests.live.copies import Copies
 from tests.live.leadership.leases import LONG
@@ -23,7 +21,7 @@ from tests.live.observing.alert_rules import ALERTS, Look, fires
 from tests.live.observing.metrics_endpoint import scrape
 from tests.live.operations.reloading import reloading
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -63,9 +61,7 @@ def test_every_alert_is_tried() -> None:
         assert f'"{counter}"] == ' in (Path(__file__).parents[1] / f"{module}.py").read_text("utf-8")
 
 
-async def test_a_sidecar_that_ended(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
-) -> None:
+async def test_a_sidecar_that_ended(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
     url = await servers.url(VERSION)
     here = await Scene.make(await raw_peer(url), unique_name("down"))
     async with running(settings_for(url, here.rule(), **FREE)) as bridge:
@@ -85,9 +81,7 @@ def test_a_release_without_targets() -> None:
     assert not fires("NatsBridgeAbsent", one | two)
 
 
-async def test_a_target_that_is_away_for_a_while(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
-) -> None:
+async def test_a_target_that_is_away_for_a_while(native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server(VERSION) as source, native_server(VERSION) as target:
         peer = await raw_peer(source.url)
         here = await Copies.make(peer, "S", target_peer=await raw_peer(target.url), source={"max_msgs": 200})
@@ -130,7 +124,7 @@ async def test_a_target_that_is_away_for_a_while(
 
 
 async def test_a_server_that_is_newer_than_the_table(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = await servers.url(VERSION)
     here = await Scene.make(await raw_peer(url), unique_name("newer"))
@@ -143,7 +137,7 @@ async def test_a_server_that_is_newer_than_the_table(
 
 
 async def test_a_target_whose_answers_take_their_time(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(VERSION)
     here = await Copies.make(await raw_peer(url), unique_name("slow"))
@@ -160,9 +154,7 @@ async def test_a_target_whose_answers_take_their_time(
     assert not fires("NatsBridgeSlowDeliveries", Look(after.at + 1, after.samples), after, threshold=0.0)
 
 
-async def test_a_source_that_does_not_answer_has_an_unknown_lag(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
-) -> None:
+async def test_a_source_that_does_not_answer_has_an_unknown_lag(native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server(VERSION) as server:
         here = await Scene.make(await raw_peer(server.url), "S")
         async with running(settings_for(server.url, here.rule(), **FREE)) as bridge:
@@ -173,7 +165,7 @@ async def test_a_source_that_does_not_answer_has_an_unknown_lag(
             assert rules(fires("NatsBridgeLagUnknown", await look(bridge))) == ["rule"]
 
 
-async def test_no_replica_leads(servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer) -> None:
+async def test_no_replica_leads(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
     url = await servers.url(VERSION)
     peer = await raw_peer(url)
     here = await Scene.make(peer, unique_name("unread"))
@@ -192,7 +184,7 @@ async def test_no_replica_leads(servers: SharedServers, unique_name: Callable[[s
 
 
 async def test_two_replicas_with_buckets_of_their_own(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(VERSION)
     here = await Scene.make(await raw_peer(url), unique_name("two"))
@@ -208,9 +200,7 @@ async def test_two_replicas_with_buckets_of_their_own(
         assert rules(fires("NatsBridgeTwoLeaders", await look(one, other))) == ["rule"]
 
 
-async def test_a_recreated_source_and_a_message_that_is_too_large(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
-) -> None:
+async def test_a_recreated_source_and_a_message_that_is_too_large(native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server(VERSION, config="max_payload: 1000") as server:
         # In memory: a file store that is created right behind its deletion may hold the old messages.
         here = await Scene.make(await raw_peer(server.url), "S", storage="memory")
@@ -232,7 +222,7 @@ async def test_a_recreated_source_and_a_message_that_is_too_large(
             assert rules(fires("NatsBridgeSourceRecreated", await look(bridge), before)) == ["rule"]
 
 
-async def test_a_native_copy_that_is_stalled(native_server: Callable[..., NativeServer], raw_peer: OpenPeer) -> None:
+async def test_a_native_copy_that_is_stalled(native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server(VERSION) as server:
         peer = await raw_peer(server.url)
         await peer.create_stream(name="S", subjects=["S.>"])
@@ -249,7 +239,7 @@ async def test_a_native_copy_that_is_stalled(native_server: Callable[..., Native
 
 
 async def test_a_configuration_that_is_refused(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(VERSION)
     here = await Scene.make(await raw_peer(url), unique_name("refused"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.live.go_programs import go_program
 from tests.live.observing.every_kind import EveryKind
 from tests.live.observing.metrics_endpoint import scrape
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
@@ -145,7 +145,7 @@ def test_the_check_sees_what_is_wrong(broken: str, monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_real_sidecar_has_all_that_they_use(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.3")
     here = await EveryKind.make(await raw_peer(url), unique_name("dashboards"))

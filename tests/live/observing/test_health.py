@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ import pytest
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.rules import open_run
-from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
@@ -36,7 +34,7 @@ async def get(bridge: Sidecar, path: str, **headers: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_all_is_well(servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer) -> None:
+async def test_all_is_well(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
     url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("health"))
     async with running(settings_for(url, here.rule(), **FREE)) as bridge:
@@ -65,9 +63,7 @@ async def status_of(bridge: Sidecar) -> dict[str, Any]:
     return state
 
 
-async def test_an_outage_makes_it_unready_and_does_not_kill_it(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
-) -> None:
+async def test_an_outage_makes_it_unready_and_does_not_kill_it(native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
@@ -93,7 +89,7 @@ async def test_an_outage_makes_it_unready_and_does_not_kill_it(
 
 
 async def test_a_running_connection_that_is_rejected_is_not_excluded(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+    native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     (tmp_path / "password").write_text("old")
     login = "authorization: {{users: [{{user: u, password: {}}}, {{user: peer, password: p}}]}}"
@@ -108,7 +104,7 @@ async def test_a_running_connection_that_is_rejected_is_not_excluded(
 
 
 async def test_replicas_can_be_replaced_while_one_of_two_clusters_is_away(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
@@ -135,9 +131,7 @@ async def test_replicas_can_be_replaced_while_one_of_two_clusters_is_away(
                 await until(partial(is_replaceable, new))
 
 
-async def test_it_says_so_while_it_starts(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
-) -> None:
+async def test_it_says_so_while_it_starts(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
     url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("starting"))
     async with cut_wire(url) as wire:
@@ -161,7 +155,7 @@ async def test_it_says_so_while_it_starts(
 
 
 async def test_it_says_so_while_it_drains(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+    native_server: Servers, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_run, "_DRAIN", LIMIT)
     async with native_server("2.15.3") as source, native_server("2.15.3") as target:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,10 @@ from nats_bridge.http import connections
 from nats_bridge.http.connections import AT_ONCE
 from nats_bridge.settings import load
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene, document
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT
-
-Name = Callable[[str], str]
 
 
 class Answer:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
 from nats_bridge.telemetry.names import LEADER, METRICS
-from nats_conformance.native_servers import NativeServer
 from tests.live.observing.every_kind import EveryKind
 from tests.live.observing.metrics_endpoint import Scrape, scrape
 from tests.live.operations.reloading import reloading
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-
-Name = Callable[[str], str]
-Servers = Callable[..., NativeServer]
 
 FREE = {"http": {"listen": "127.0.0.1:0"}}
 BLOCK = b"NATS/1.0\r\nA: 1\r\n\r\n"
@@ -119,9 +114,7 @@ async def test_open_metrics_for_those_who_ask(servers: SharedServers, unique_nam
         assert seen.text.endswith("# EOF\n")
 
 
-async def test_no_counter_falls_over_an_outage_and_the_outage_shows(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
-) -> None:
+async def test_no_counter_falls_over_an_outage_and_the_outage_shows(native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server("2.15.3") as server:
         here = await Scene.make(await raw_peer(server.url), "S")
         async with running(settings_for(server.url, here.rule(delivery="at_least_once"), **FREE)) as bridge:
@@ -202,9 +195,7 @@ async def test_of_two_replicas_one_leads(servers: SharedServers, unique_name: Na
             assert of(took_over, "received_messages_total", "rule", "republish") == 10
 
 
-async def test_what_waits_is_lag_and_what_was_sent_is_in_flight(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
-) -> None:
+async def test_what_waits_is_lag_and_what_was_sent_is_in_flight(native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}

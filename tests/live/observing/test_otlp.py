@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -26,13 +26,11 @@ from nats_bridge.telemetry.names import (
 from tests.live.observing.every_kind import EveryKind
 from tests.live.observing.otlp_receiver import OtlpReceiver, attributes, otlp_receiver
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene, differing
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.until import LIMIT, until
-
-Name = Callable[[str], str]
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 MESSAGES = 12

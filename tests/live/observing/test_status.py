@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,14 @@ import pytest
 
 from nats_bridge.cli import main
 from nats_bridge.client.connection import open_connection
-from nats_conformance.native_servers import NativeServer
 from tests import status_documents as samples
 from tests.live.copies import Copies
 from tests.live.observing.test_health import FREE, get, status_of
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Load, Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-
-Name = Callable[[str], str]
 
 
 def shape(value: Any) -> Any:
@@ -68,7 +64,7 @@ async def test_history_can_be_left_out(servers: SharedServers, unique_name: Name
 
 
 async def test_connections_remember_what_went_wrong_and_print_no_secret(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+    native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     word = tmp_path / "password"
     word.write_text("s3cret-word", "utf-8")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -19,12 +18,12 @@ from nats_bridge.cli import main
 from nats_bridge.cli.status.table import status_lines
 from nats_bridge.settings import schema
 from nats_bridge.settings.checks import transforming
-from nats_conformance.native_servers import NativeServer
 from nats_transforms import tested_versions
 from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.observing.metrics_endpoint import scrape
 from tests.live.observing.test_health import FREE, status_of
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import Servers
 from tests.live.sidecar_process import Scene, document
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -40,7 +39,7 @@ def short_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_it_is_reported_once_for_each_version(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, short_table: None
+    native_server: Servers, raw_peer: OpenPeer, short_table: None
 ) -> None:
     async with native_server(OLDER) as server:
         here = await Scene.make(await raw_peer(server.url), "S")
@@ -67,7 +66,7 @@ async def test_it_is_reported_once_for_each_version(
 
 
 async def test_a_republish_rule_runs_on_a_line_without_a_dialect(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+    native_server: Servers, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (dialects, transforming, schema):
         monkeypatch.setattr(module, "NEWEST_PATCHES", {(2, 9): 25, (2, 10): 27})
@@ -83,11 +82,7 @@ async def test_a_republish_rule_runs_on_a_line_without_a_dialect(
 
 
 async def test_status_metrics_and_check_show_it(
-    native_server: Callable[..., NativeServer],
-    raw_peer: OpenPeer,
-    short_table: None,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    native_server: Servers, raw_peer: OpenPeer, short_table: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     remark = f"nats-server {NEWEST} is of a minor line"
     config = tmp_path / "bridge.yaml"

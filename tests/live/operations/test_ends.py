@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,21 +19,18 @@ from nats_bridge.client.connection import open_connection
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.rules.supervisor import RuleSupervisor
-from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import lead_lost, running, settings_for
 from tests.live.until import until
 
-Name = Callable[[str], str]
-
 
 @pytest.mark.unstoppable
 async def test_the_end_comes_while_one_rule_works_and_another_one_starts(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    native_server: Servers, raw_peer: OpenPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is in flight is finished as at any other time, however long that takes."""
     supervisors: list[RuleSupervisor] = []
@@ -119,7 +115,7 @@ async def test_a_connection_that_is_lost_right_behind_a_pong(servers: SharedServ
 
 @pytest.mark.unstoppable
 async def test_what_was_written_once_is_in_doubt_when_the_lead_is_lost(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
@@ -139,7 +135,7 @@ async def test_what_was_written_once_is_in_doubt_when_the_lead_is_lost(
 
 @pytest.mark.parametrize(("delivery", "in_doubt"), [("at_most_once", 100), ("at_least_once", 0)])
 async def test_messages_taken_but_not_written_are_in_doubt_at_a_lost_lead(
-    delivery: str, in_doubt: int, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    delivery: str, in_doubt: int, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
@@ -189,7 +185,7 @@ async def test_a_batch_waiting_for_a_predecessor_is_in_doubt_at_a_lost_lead(
 
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
 async def test_an_end_without_the_source_says_what_may_be_lost(
-    delivery: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    delivery: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     """What was sent counts as done where nothing is acknowledged, and cannot be requested again."""
     async with native_server("2.15.3") as server:

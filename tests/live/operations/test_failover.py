@@ -16,7 +16,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import ServiceUnavailableError
 from structlog.testing import capture_logs
 
-from nats_conformance.native_servers import NativeCluster, NativeServer
+from nats_conformance.native_servers import NativeCluster
 from nats_transforms.source_record import TWIN_HEADER
 from nats_transforms.sourcing import compile_sourcing
 from nats_transforms.subject import matches
@@ -25,13 +25,10 @@ from tests.live.conftest import Connect
 from tests.live.copies import Copies, record_of
 from tests.live.creation_times import CHANGE_IT, change_creation_time
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
-
-Name = Callable[[str], str]
-Servers = Callable[..., NativeServer]
 
 
 class Scene(Copies):

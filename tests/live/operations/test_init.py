@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,14 @@ import nkeys  # type: ignore[import-untyped]  # ships without types
 import pytest
 
 from nats_bridge.settings import load
-from nats_conformance.native_servers import NativeServer, free_port
+from nats_conformance.native_servers import free_port
 from tests.live.commands import Ran, command_here
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.security.credentials import JETSTREAM, Operator
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import SidecarProcess
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
-
-Servers = Callable[..., NativeServer]
 
 ORDERS = {"name": "ORDERS", "subjects": ["orders.>"]}
 WANTED: dict[str, dict[str, Any]] = {
@@ -128,7 +125,7 @@ async def test_a_stream_of_a_newer_server_gives_the_rules_next_to_an_older_one(
 
 
 async def test_a_republish_that_2_9_refuses_for_a_stream_that_is_there(
-    servers: SharedServers, raw_peer: OpenPeer, unique_name: Callable[[str], str], twin_version: str, tmp_path: Path
+    servers: SharedServers, raw_peer: OpenPeer, unique_name: Name, twin_version: str, tmp_path: Path
 ) -> None:
     url = await servers.url(twin_version)
     peer, name = await raw_peer(url), unique_name("MONITORED")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,16 @@ from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.rules.loops.account_graph import AccountGraph, Outlook
 from nats_bridge.settings import Settings
-from nats_conformance.native_servers import NativeCluster, NativeServer, fetch, free_port
+from nats_conformance.native_servers import NativeCluster, fetch, free_port
 from nats_conformance.native_servers.native_server import HOST
 from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.commands import command_here
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import SidecarProcess, document
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
-
-Servers = Callable[..., NativeServer]
-Name = Callable[[str], str]
 
 
 def republish(name: str, stream: str, src: str, dest: str, **more: Any) -> dict[str, Any]:

@@ -6,11 +6,10 @@ import asyncio
 import json
 import resource
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene, SidecarProcess, document
 
 
@@ -19,7 +18,7 @@ def _no_file_may_grow() -> None:
 
 
 async def test_a_sidecar_that_can_write_nothing_does_its_work(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("nowrites"))

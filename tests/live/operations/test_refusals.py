@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,10 @@ import pytest
 from nats_bridge.client.connection import open_connection
 from nats_bridge.errors import BridgeError, ServerUnreachableError
 from nats_bridge.settings import load
-from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Scene, SidecarProcess, document
 from tests.live.sidecars import failure_of
-
-Servers = Callable[..., NativeServer]
 
 
 async def refused(directory: Path, written: dict[str, Any] | str) -> tuple[int, str]:
@@ -110,7 +106,7 @@ async def test_tls_is_asked_for_and_not_offered(by: str, native_server: Servers,
 
 
 async def test_a_destination_among_the_stream_s_own_subjects(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """No endless loop, and refused all the same: no server takes it as native republish."""
     url = await servers.url("2.15.3")
@@ -123,7 +119,7 @@ async def test_a_destination_among_the_stream_s_own_subjects(
 
 
 async def test_a_transform_that_the_dialect_does_not_know(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url("2.9.10")
     here = await Scene.make(await raw_peer(url), unique_name("dialect"), republish=None)
@@ -153,7 +149,7 @@ async def test_mistakes_in_the_file(written: str, expected: str, tmp_path: Path)
 
 
 async def test_a_consumer_of_that_name_of_another_owner(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url("2.10.27")
     here = await Scene.make(await raw_peer(url), unique_name("owner"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,16 @@ from nats_bridge.app.reload import file_watch
 from nats_bridge.app.reload.changeover import Changeover
 from nats_bridge.app.reload.file_watch import content_hash
 from nats_bridge.rules.supervisor import RuleSupervisor
-from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.leadership.leases import LONG, free, lease
 from tests.live.operations.reloading import reloading
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Load, Scene, Seen, differing
 from tests.live.sidecars import listeners_of
 from tests.live.until import LIMIT, until
-
-Name = Callable[[str], str]
-Servers = Callable[..., NativeServer]
 
 
 def to(here: Scene, dest: str, **more: Any) -> dict[str, Any]:

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene, Seen, SidecarProcess, document
 from tests.live.until import LIMIT, until
 
-Name = Callable[[str], str]
 Start = Callable[[Path], Any]
 
 

@@ -14,12 +14,11 @@ from nats_bridge.consuming.replay import Replay, standing_config
 from nats_bridge.settings.connect_options import connect_options
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
-Name = Callable[[str], str]
 PLACE = re.sub(r"[^A-Za-z0-9_-]", "-", place())
 VERSIONS = ["2.10.27", "2.15.3", pytest.param("2.12.15", marks=pytest.mark.exhaustive)]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from nats_bridge.client.jetstream_api import JetStreamApi
-from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import Servers
 
 _DELETIONS = 100
 """About one of ten meets the fault on 2.10.27."""
@@ -38,9 +38,7 @@ def _written_to(folder: Path) -> Iterator[None]:
         writing.join()
 
 
-async def test_whose_folder_is_written_to_at_that_moment(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
-) -> None:
+async def test_whose_folder_is_written_to_at_that_moment(native_server: Servers, raw_peer: OpenPeer) -> None:
     """The server deletes it, and complains of a directory that is not empty (10051)."""
     server = native_server("2.10.27").start()
     peer = await raw_peer(server.url)

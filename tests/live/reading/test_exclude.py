@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tests.live.copies import Copies, record_of
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene, last_sequence_of
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
 
 async def test_excluded_subjects_are_not_republished(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """The others are as ever: what is left out changes no last sequence of theirs."""
     here = await Scene.make(await raw_peer(await servers.url(twin_version)), unique_name("some"))
@@ -28,7 +26,7 @@ async def test_excluded_subjects_are_not_republished(
 
 
 async def test_excluded_subjects_are_left_out_before_the_transforms(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
     here = await Copies.make(await raw_peer(url), unique_name("not"))

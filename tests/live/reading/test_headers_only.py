@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from nats_bridge.consuming import lag
 from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import Servers
 from tests.live.sidecar_process import Scene, differing
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
@@ -21,11 +21,7 @@ MESSAGES = 50
 
 @pytest.mark.parametrize("durable", [True, False])
 async def test_bodies_do_not_travel(
-    durable: bool,
-    twin_version: str,
-    native_server: Callable[..., NativeServer],
-    raw_peer: OpenPeer,
-    monkeypatch: pytest.MonkeyPatch,
+    durable: bool, twin_version: str, native_server: Servers, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with native_server(twin_version, monitor=True) as server:
         republish = {"src": "S.>", "dest": "nativeS.>", "headers_only": True}

@@ -27,12 +27,10 @@ from tests.live.copies import Copies
 from tests.live.leadership.leases import LONG, free
 from tests.live.observing.metrics_endpoint import scrape
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-
-Name = Callable[[str], str]
 
 FREE = {"http": {"listen": "127.0.0.1:0"}}
 VERSIONS = ["2.9.10", "2.15.3"]

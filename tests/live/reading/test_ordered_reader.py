@@ -17,12 +17,11 @@ from nats_bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.consuming.replay import Replay
 from nats_transforms import header_block
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import lead_lost, running, settings_for
 from tests.live.until import LIMIT, until
 
-Name = Callable[[str], str]
 Payloads = Callable[[bytes], bool]
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from nats_bridge.errors import RuleRefusedError
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Seen
 from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.until import until
@@ -66,7 +65,7 @@ class Percent:
 
 @pytest.mark.parametrize("version", ["2.9.10", "2.9.25", "2.10.27"])
 async def test_refused_by_servers_that_cannot_take_acknowledgements(
-    version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(version)
     made = Percent(await raw_peer(url), unique_name("percent"))
@@ -82,7 +81,7 @@ async def test_refused_by_servers_that_cannot_take_acknowledgements(
 
 @pytest.mark.parametrize("version", DELIVERS)
 async def test_read_without_acknowledgements(
-    version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(version)
     made = Percent(await raw_peer(url), unique_name("percent"))
@@ -107,7 +106,7 @@ async def test_read_without_acknowledgements(
 
 
 async def test_acknowledged_by_servers_that_take_it(
-    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
     made = Percent(await raw_peer(url), unique_name("percent"))

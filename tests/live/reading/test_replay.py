@@ -14,7 +14,7 @@ from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import ApiError
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.until import LIMIT
 
 OnBatch = Callable[[list[Delivered]], None]
@@ -39,9 +39,7 @@ async def connection(wire: CutWire) -> AsyncIterator[Connection]:
 
 
 @pytest.fixture
-async def stream(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
-) -> str:
+async def stream(twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> str:
     """One of which a server sends less than all before it wants an answer to flow control."""
     peer = await raw_peer(await servers.url(twin_version))
     name = unique_name("again")
@@ -130,7 +128,7 @@ def _number(message: Delivered) -> int:
 
 
 async def test_a_delivery_that_is_missing_among_others_breaks_it(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = await servers.url("2.15.3")
     peer = await raw_peer(url)

@@ -16,7 +16,7 @@ import structlog
 from nats_bridge.settings import load
 from tests.live.commands import Ran, command_here
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Load, Scene, differing, document, sidecar_processes
 from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.until import until
@@ -50,12 +50,7 @@ async def all_is_republished(here: Scene, url: str, rule: dict[str, Any]) -> Non
     ],
 )
 async def test_clean_stops_under_load_lose_and_double_nothing(
-    version: str,
-    delivery: str,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
-    tmp_path: Path,
+    version: str, delivery: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(version)
     here = await scene(url, unique_name("stops"), raw_peer)
@@ -86,7 +81,7 @@ async def test_clean_stops_under_load_lose_and_double_nothing(
 async def test_kills_at_random_moments_under_load(
     delivery: str,
     servers: SharedServers,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     raw_peer: OpenPeer,
     tmp_path: Path,
     record_property: Callable[[str, object], None],
@@ -123,7 +118,7 @@ async def test_kills_at_random_moments_under_load(
 
 
 async def test_a_kill_while_starting_moves_no_position(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url("2.15.3")
     here = await scene(url, unique_name("starting"), raw_peer)
@@ -139,7 +134,7 @@ async def test_a_kill_while_starting_moves_no_position(
 
 
 async def test_a_second_process_is_refused_until_the_first_is_killed(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(twin_version)
     here = await scene(url, unique_name("second"), raw_peer)
@@ -162,7 +157,7 @@ async def test_a_second_process_is_refused_until_the_first_is_killed(
 
 
 async def test_durable_false_leaves_nothing_behind(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(twin_version)
     here = await scene(url, unique_name("nothing"), raw_peer)
@@ -187,7 +182,7 @@ async def test_durable_false_leaves_nothing_behind(
 
 
 async def test_clean_removes_the_durables_of_the_named_rules(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url("2.15.3")
     here = await scene(url, unique_name("clean"), raw_peer)
@@ -211,7 +206,7 @@ async def _nothing_left(here: Scene) -> bool:
 
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
 async def test_a_subscription_to_everything_is_not_taken_for_another_process(
-    delivery: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    delivery: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
     here = await scene(url, unique_name("watched"), raw_peer)
@@ -231,7 +226,7 @@ async def test_a_subscription_to_everything_is_not_taken_for_another_process(
 
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
 async def test_a_consumer_that_was_deleted_is_reported(
-    delivery: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    delivery: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """Servers keep the position nowhere else: what came since is skipped, unless `start` says where it begins."""
     url = await servers.url(twin_version)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,12 +13,11 @@ from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.errors import RuleRefusedError
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene, differing
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
 
-Name = Callable[[str], str]
 KINDS = ["workqueue", "interest"]
 WATCHING = {"durable": False}
 # What a work queue needs consent for happens when a connection breaks, and in no other test than its own.

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nats_bridge.errors import RuleRefusedError
-from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Scene, Seen, differing, sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
-
-Servers = Callable[..., NativeServer]
-Name = Callable[[str], str]
 
 
 @pytest.mark.parametrize("durable", [True, False])

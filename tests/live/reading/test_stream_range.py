@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -15,7 +15,7 @@ from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import Piece, backwards, first_sequence, messages, read_piece
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 
 LAST = 100
 
@@ -33,7 +33,7 @@ async def peer(newest_version: str, servers: SharedServers, raw_peer: OpenPeer) 
 
 
 @pytest.fixture
-async def replay(connection: Connection, peer: RawPeer, unique_name: Callable[[str], str]) -> Replay:
+async def replay(connection: Connection, peer: RawPeer, unique_name: Name) -> Replay:
     """Of a stream with `LAST` messages."""
     name = unique_name("range")
     await peer.create_stream(name=name, subjects=[f"{name}.>"])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tests.live.copies import Copies, record_of
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene, last_sequence_of
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -19,7 +17,7 @@ def _block(region: str) -> bytes:
 
 
 async def test_republished_is_what_has_the_header(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """What is left out is a predecessor all the same: `Nats-Last-Sequence` names what the stream holds."""
     here = await Scene.make(await raw_peer(await servers.url(twin_version)), unique_name("regions"))
@@ -33,7 +31,7 @@ async def test_republished_is_what_has_the_header(
 
 
 async def test_copied_is_what_has_the_header_also_over_a_restart(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
     here = await Copies.make(await raw_peer(url), unique_name("region"))

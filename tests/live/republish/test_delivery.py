@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import Servers
 from tests.live.sidecar_process import Scene, Seen
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -23,7 +24,7 @@ from tests.live.until import until
 
 @asynccontextmanager
 async def to_another_server(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, **rule: Any
+    native_server: Servers, raw_peer: OpenPeer, **rule: Any
 ) -> AsyncIterator[tuple[Scene, NativeServer, Settings]]:
     """A stream on one server, another server, and a rule that republishes there."""
     async with native_server("2.15.3") as source, native_server("2.15.3") as target:
@@ -38,7 +39,7 @@ async def stored_before(peer: RawPeer) -> int:
 
 
 async def test_a_target_that_comes_back_and_takes_less_is_sent_no_more_than_that(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     async with to_another_server(native_server, raw_peer) as (here, target, settings):
         async with running(settings) as bridge:
@@ -59,7 +60,7 @@ async def test_a_target_that_comes_back_and_takes_less_is_sent_no_more_than_that
 
 @pytest.mark.unstoppable
 async def test_nothing_is_acknowledged_before_the_target_has_confirmed_it(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     async with to_another_server(native_server, raw_peer, delivery="at_least_once") as (here, target, settings):
 
@@ -86,7 +87,7 @@ async def test_nothing_is_acknowledged_before_the_target_has_confirmed_it(
 
 @pytest.mark.unstoppable
 async def test_what_was_written_to_a_server_that_dies_is_written_again(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     async with to_another_server(native_server, raw_peer, delivery="at_least_once") as (here, target, settings):
         await (await raw_peer(target.url)).create_stream(name="K", subjects=["bridgeS.>"])
@@ -106,7 +107,7 @@ async def test_what_was_written_to_a_server_that_dies_is_written_again(
 
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
 async def test_what_comes_while_the_target_is_away_waits_for_it(
-    delivery: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+    delivery: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     async with to_another_server(native_server, raw_peer, delivery=delivery) as (here, target, settings):
         await (await raw_peer(target.url)).create_stream(name="K", subjects=["bridgeS.>"])

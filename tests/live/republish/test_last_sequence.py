@@ -13,13 +13,11 @@ from nats_bridge.client.audit_advisories import Purged
 from nats_bridge.client.wire import Delivered
 from nats_bridge.kinds.republish.run import RepublishRun
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene, Seen, differing, last_sequence_of, sequence_of
 from tests.live.sidecars import running, settings_for
 from tests.live.tiers import with_all
 from tests.live.until import until
-
-Name = Callable[[str], str]
 
 NO_SUCH_MESSAGE = 10043
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nats_bridge.client.audit_advisories import AUDIT_SUBJECT, Changed, Deleted, Purged, Removal, read_audit
 from nats_bridge.client.connection import open_connection
 from nats_transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.until import LIMIT, until
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def test_what_advisories_contain(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     name = unique_name("audited")
     peer = await raw_peer(await servers.url(twin_version))
@@ -65,7 +64,7 @@ async def test_what_advisories_contain(
 
 
 async def test_one_subscription_serves_all_rules_of_a_connection(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.3")
     peer, connection = await raw_peer(url), await open_connection("default", {"servers": [url]}, client_name="test")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from structlog.testing import capture_logs
 
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
 
 async def test_for_every_server_a_removal_acknowledges_what_was_sent_before(
-    twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """With the policy `all`, which at_least_once uses; when servers repair this, this test fails."""
     peer = await raw_peer(await servers.url(twin_version))
@@ -48,12 +46,7 @@ async def test_for_every_server_a_removal_acknowledges_what_was_sent_before(
     [(1, "at_least_once", True), (-1, "at_least_once", False), (1, "at_most_once", False)],
 )
 async def test_a_rule_says_at_its_start_that_it_can_meet_this(
-    kept: int,
-    delivery: str,
-    warned: bool,
-    servers: SharedServers,
-    unique_name: Callable[[str], str],
-    raw_peer: OpenPeer,
+    kept: int, delivery: str, warned: bool, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("pushed"), max_msgs_per_subject=kept)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from tests.live.advisories.test_advisories_rule import dead_letters, letters, te
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import OpenPeer
 from tests.live.republish.newer_streams import MINUTE, MIXES, config_of, filled
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
 
 ACTING = re.compile(rb"(?<=\nNats-)(?=Incr:|Schedule|TTL:|Rollup:|Batch-)")
@@ -30,7 +29,7 @@ def version(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("mix", MIXES)
 async def test_republished_as_the_server_republishes_it(
-    mix: str, version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    mix: str, version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """Markers may name another last sequence (kd/last-sequence/expiry), which is counted then."""
     store, config = MIXES[mix][0], config_of(mix, version)
@@ -56,7 +55,7 @@ async def test_republished_as_the_server_republishes_it(
 
 @pytest.mark.parametrize("mix", MIXES)
 async def test_a_dead_letter_holds_the_message_and_nothing_acts_in_it(
-    mix: str, version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    mix: str, version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     name = unique_name("d")
     url = await servers.url(version)
@@ -92,7 +91,7 @@ async def test_check_says_which_copies_differ(
     said: str,
     newest_version: str,
     servers: SharedServers,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     raw_peer: OpenPeer,
 ) -> None:
     source, target = prefix + unique_name("o"), prefix + unique_name("t")
@@ -109,7 +108,7 @@ async def test_check_says_which_copies_differ(
 
 
 async def test_a_paused_consumer_of_a_rule_delays_and_loses_nothing(
-    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """kd/messages/paused."""
     name = unique_name("p")

@@ -15,7 +15,7 @@ import pytest
 
 from tests.drawn.messages import draw_block, draw_payload, headers
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
@@ -77,7 +77,7 @@ async def test_bridge_republishes_what_the_server_republishes(
     rule: str,
     twin_version: str,
     servers: SharedServers,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     raw_peer: OpenPeer,
     record_property: Callable[[str, object], None],
 ) -> None:

@@ -7,7 +7,7 @@ import datetime
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Iterator, MutableMapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
 from tests.live.security import credentials
 from tests.live.security.credentials import NOT_BEFORE_2_10, WAYS, Files, Make, Operator
+from tests.live.shared_servers import Servers
 from tests.live.until import LIMIT, until
 
 pytestmark = pytest.mark.usefixtures("quick_reconnects")
 
-Servers = Callable[..., NativeServer]
 Log = list[MutableMapping[str, Any]]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,10 @@ from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
 from tests.live.commands import command_here
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import Servers
 from tests.live.sidecars import running
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
-
-Servers = Callable[..., NativeServer]
 
 ACCOUNT = """
 accounts {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import csv
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -13,11 +12,11 @@ import yaml
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.permissions import grants_of
 from nats_bridge.settings import load
-from nats_conformance.native_servers import NativeServer
 from tests.live.commands import command_here
 from tests.live.conftest import Connect
 from tests.live.security.credentials import Operator
 from tests.live.security.permitted import used
+from tests.live.shared_servers import Servers
 from tests.live.until import LIMIT, until
 
 ADMIN, LIMITED = 1, 2
@@ -43,7 +42,7 @@ async def claims_of(commands: str) -> dict[str, dict[str, list[str]]]:
 
 
 async def test_a_user_with_the_printed_permissions_runs_the_rules(
-    native_server: Callable[..., NativeServer], connect: Connect, twin_version: str, tmp_path: Path
+    native_server: Servers, connect: Connect, twin_version: str, tmp_path: Path
 ) -> None:
     operator = Operator()
     admin, limited = tmp_path / "admin.creds", tmp_path / "limited.creds"

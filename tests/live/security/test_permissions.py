@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,9 +23,8 @@ from nats_conformance.native_servers import NativeServer
 from nats_transforms.subject import is_subset
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.security.permitted import FIRST, KEEPER, Scenario, Used, every_kind, used
+from tests.live.shared_servers import Servers
 from tests.live.until import until
-
-Servers = Callable[..., NativeServer]
 
 ADMIN = "{user: admin, password: p}"
 

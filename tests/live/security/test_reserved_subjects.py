@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +16,12 @@ from nats_bridge.app.preflight import with_server
 from nats_bridge.jobs.stream_facts import look_up
 from nats_bridge.permissions import as_text, grants_of
 from nats_bridge.settings import Settings
-from nats_conformance.native_servers import NativeServer
 from nats_transforms.reserved import is_reserved
 from tests.live.commands import command_here
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import Servers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-
-Servers = Callable[..., NativeServer]
 
 DELETION = b"$JS.API.STREAM.DELETE.VICTIM"
 COMMANDS = (

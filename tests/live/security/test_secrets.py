@@ -9,7 +9,7 @@ import logging
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,9 @@ from tests.live.security.credentials import (
     password,
     token,
 )
+from tests.live.shared_servers import Servers
 from tests.live.until import until
 
-Servers = Callable[..., NativeServer]
 WAYS: list[Make] = [password, token, nkey, creds, client_certificate, context_password, context_url, context_url_token]
 """One for each kind of secret, and each place where one can be."""
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer, free_port
 from nats_conformance.native_servers.native_server import HOST
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import Servers
 from tests.live.sidecars import settings_for
 from tests.live.until import until
-
-Servers = Callable[..., NativeServer]
 
 
 class Domains:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from nats_conformance.native_servers import NativeServer, free_port
+from nats_conformance.native_servers import free_port
 from nats_conformance.native_servers.native_server import HOST
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import Servers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-
-Servers = Callable[..., NativeServer]
 
 
 async def test_a_rule_works_on_through_a_second_start_and_a_restart_of_the_leaf(

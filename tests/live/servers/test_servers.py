@@ -29,7 +29,7 @@ from nats_conformance.native_servers import (
 from nats_conformance.native_servers.errors import NoLeaderError
 from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.raw_messages import NO_PEERS
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.until import LIMIT, until
 
 NEWEST = LIVE_VERSIONS[-1]
@@ -52,7 +52,7 @@ async def test_different_versions_are_different_servers(servers: SharedServers) 
     assert len({await servers.url(version) for version in LIVE_VERSIONS}) == len(LIVE_VERSIONS)
 
 
-async def test_unique_names_differ(unique_name: Callable[[str], str]) -> None:
+async def test_unique_names_differ(unique_name: Name) -> None:
     assert unique_name("orders") != unique_name("orders")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from nats_transforms.dialect import server_dialect
 from nats_transforms.source_record import first_record
 from nats_transforms.sourcing import Copied, compile_sourcing
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, SharedServers
 from tests.live.stored_messages import stored_messages
 
 BLOCKS = [
@@ -71,7 +70,7 @@ async def _fill(peer: RawPeer, name: str, version: str) -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES)
 async def test_a_copy_is_what_the_server_stores(
-    entry: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    entry: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     native = server_dialect(twin_version)
     if not native.stream_fields_of_2_10 and "subject_transforms" in ENTRIES[entry]:
@@ -99,7 +98,7 @@ async def test_a_copy_is_what_the_server_stores(
 
 @pytest.mark.parametrize("entry", ENTRIES)
 async def test_a_mirrored_message_is_what_the_server_stores(
-    entry: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    entry: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     native = server_dialect(twin_version)
     if not native.stream_fields_of_2_10 and "subject_transforms" in ENTRIES[entry]:
@@ -123,7 +122,7 @@ async def test_a_mirrored_message_is_what_the_server_stores(
 
 
 async def test_an_entry_with_a_consumer_copies_what_that_one_delivers(
-    newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     peer = await raw_peer(await servers.url(newest_version))
     name = unique_name("source")

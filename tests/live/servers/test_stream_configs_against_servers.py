@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nats_conformance.native_servers import NativeServer
 from nats_conformance.native_servers.versions import numbers
 from tests.live.servers.stream_config_answers import ask, difference
+from tests.live.shared_servers import Servers
 
 DATA = Path(__file__).parents[2] / "data"
 
 
 @pytest.mark.parametrize("file", ["stream_config_cases.json", "stream_config_texts.json"])
-async def test_servers_answer_as_recorded(
-    twin_version: str, native_server: Callable[..., NativeServer], file: str
-) -> None:
+async def test_servers_answer_as_recorded(twin_version: str, native_server: Servers, file: str) -> None:
     document = json.loads((DATA / file).read_text("utf-8"))
     cases = document["cases"]
     # A version that was not recorded must answer as the one before it.

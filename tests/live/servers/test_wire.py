@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from nats.aio.transport import TcpTransport
 
 from nats_bridge.client.wire import Delivered, WireClient
-from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.until import LIMIT
 
 
 async def test_raw_headers_arrive_as_they_were_published(
-    servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, twin_version: str, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     subject = unique_name("wire")
     peer = await raw_peer(await servers.url(twin_version))
@@ -35,7 +33,7 @@ async def test_raw_headers_arrive_as_they_were_published(
 
 
 async def test_batches_and_ordinary_subscriptions_share_a_connection(
-    servers: SharedServers, newest_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, newest_version: str, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     stem = unique_name("mixed")
     peer = await raw_peer(await servers.url(newest_version))
@@ -48,9 +46,7 @@ async def test_batches_and_ordinary_subscriptions_share_a_connection(
     assert [(await ordinary.next_msg(timeout=LIMIT)).data for _ in range(500)] == [b"o%d" % n for n in range(500)]
 
 
-async def test_messages_larger_than_a_read_arrive_whole(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer
-) -> None:
+async def test_messages_larger_than_a_read_arrive_whole(native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server("2.10.27", config="max_payload: 8MB") as server:
         peer = await raw_peer(server.url)
         seen = await peer.collect("large")
@@ -80,7 +76,7 @@ async def test_a_connection_that_is_lost_while_it_is_closed_is_closed(servers: S
         assert closed.is_set()
 
 
-async def test_subscriptions_survive_a_server_restart(native_server: Callable[..., NativeServer]) -> None:
+async def test_subscriptions_survive_a_server_restart(native_server: Servers) -> None:
     async with native_server("2.15.3") as server:
         back = asyncio.Event()
         client = WireClient()
@@ -108,7 +104,7 @@ async def test_subscriptions_survive_a_server_restart(native_server: Callable[..
 
 
 async def test_flushed_is_done_when_the_server_has_handled_what_was_written(
-    servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, twin_version: str, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     subject = unique_name("flush")
     peer = await raw_peer(await servers.url(twin_version))
@@ -132,7 +128,7 @@ async def test_who_gives_up_waiting_for_a_pong_does_not_end_the_connection(
 
 
 async def test_who_asks_while_nothing_is_written_waits_for_the_same_pong(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     subject = unique_name("asked")
     peer = await raw_peer(await servers.url("2.15.3"))
@@ -149,7 +145,7 @@ async def test_who_asks_while_nothing_is_written_waits_for_the_same_pong(
 
 
 async def test_a_message_is_handed_on_and_written_in_the_turn_that_reads_it(
-    servers: SharedServers, newest_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, newest_version: str, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     subject, loop = unique_name("turn"), asyncio.get_running_loop()
     url = await servers.url(newest_version)
@@ -173,7 +169,7 @@ async def test_a_message_is_handed_on_and_written_in_the_turn_that_reads_it(
 
 
 async def test_what_is_written_raw_and_what_nats_py_writes_keep_their_order(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     subject = unique_name("order")
     peer = await raw_peer(await servers.url("2.15.3"))
@@ -186,7 +182,7 @@ async def test_what_is_written_raw_and_what_nats_py_writes_keep_their_order(
 
 
 async def test_flushed_is_behind_subscribing_and_unsubscribing(
-    servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, twin_version: str, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """nats-py writes SUB and UNSUB a moment later; its own PING overtakes them."""
     subject = unique_name("behind")
@@ -209,7 +205,7 @@ async def test_flushed_is_behind_subscribing_and_unsubscribing(
 
 
 async def test_what_nats_py_waits_for_is_behind_subscribing_too(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A race of the server's two connections would be lost once in a hundred times: so what is written is checked."""
     peer = await raw_peer(await servers.url("2.10.27"))
@@ -231,7 +227,7 @@ async def test_what_nats_py_waits_for_is_behind_subscribing_too(
 
 
 async def test_a_queue_group_gets_each_message_once_and_no_control_messages(
-    servers: SharedServers, newest_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, newest_version: str, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     subject = unique_name("queue")
     url = await servers.url(newest_version)
@@ -253,7 +249,7 @@ async def test_a_queue_group_gets_each_message_once_and_no_control_messages(
 
 @pytest.mark.parametrize("block", [b"", b"NATS/1.0\r\nA: b\r\n\r\n"])
 async def test_stored_subjects_with_spaces_are_read_whole(
-    block: bytes, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    block: bytes, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     name = unique_name("spaced")
     peer = await raw_peer(await servers.url("2.10.27"))
@@ -269,7 +265,7 @@ async def test_stored_subjects_with_spaces_are_read_whole(
 
 
 async def test_what_cannot_be_read_ends_the_connection(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """White space in a republished subject breaks the protocol; a lost connection is better than a deaf one."""
     name = unique_name("unreadable")

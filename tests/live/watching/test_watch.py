@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from nats_conformance.native_servers.native_server import HOST
 from tests.live.commands import command_here
 from tests.live.creation_times import CHANGE_IT, change_creation_time
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import Servers
 from tests.live.until import until
-
-Servers = Callable[..., NativeServer]
 
 
 async def watched(url: str, *, stalled_after: float = 3, expected: int = 0) -> dict[str, dict[str, Any]]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
+from tests.live.shared_servers import Servers
 from tests.live.until import until
 from tests.live.watching.test_watch import holds, publish, watched
 from tests.live.watching.test_watch_rule import BOTH_ENDS, Watched, watching
-
-Servers = Callable[..., NativeServer]
 
 COPIES: dict[str, dict[str, Any]] = {"M": {"mirror": {"name": "S"}}, "T": {"sources": [{"name": "S"}]}}
 

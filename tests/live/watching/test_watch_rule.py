@@ -8,7 +8,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from tests.live.observing.alert_rules import Look, fires
 from tests.live.observing.metrics_endpoint import scrape
 from tests.live.observing.test_health import FREE, get
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import Servers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 from tests.live.watching.test_watch import (
@@ -41,8 +42,6 @@ from tests.live.watching.test_watch import (
     leaf_of,
     publish,
 )
-
-Servers = Callable[..., NativeServer]
 
 RULE: dict[str, Any] = {"name": "mirrors", "kind": "watch", "interval": 0.1, "stalled_after": 2}
 BOTH_ENDS = pytest.mark.parametrize("version", ["2.9.10", "2.15.3"])

@@ -13,10 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from nats.aio.client import Client
 
-from nats_conformance.native_servers import NativeServer
 from nats_transforms import compile_transform
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import SharedServers
+from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.spark.cluster.standalone import PATIENCE, StandaloneCluster, command_of, descendants
 
 JOBS = Path(__file__).with_name("jobs")
@@ -55,7 +54,7 @@ async def test_a_stream_is_read_and_written_with_only_the_files_sent(
     shipped: Path,
     servers: SharedServers,
     raw_peer: OpenPeer,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     tmp_path: Path,
 ) -> None:
     url = await servers.url(VERSION)
@@ -92,7 +91,7 @@ async def test_a_command_of_ours_is_submitted_through_a_file_of_two_lines(
     shipped: Path,
     servers: SharedServers,
     raw_peer: OpenPeer,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     tmp_path: Path,
 ) -> None:
     url = await servers.url(VERSION)
@@ -109,7 +108,7 @@ async def test_a_killed_executor_costs_nothing_and_doubles_nothing(
     shipped: Path,
     servers: SharedServers,
     raw_peer: OpenPeer,
-    unique_name: Callable[[str], str],
+    unique_name: Name,
     tmp_path: Path,
 ) -> None:
     url = await servers.url(VERSION)
@@ -134,11 +133,7 @@ async def test_a_killed_executor_costs_nothing_and_doubles_nothing(
 
 
 async def test_a_server_that_one_task_cannot_reach_is_one_clear_error(
-    cluster: StandaloneCluster,
-    shipped: Path,
-    native_server: Callable[..., NativeServer],
-    raw_peer: OpenPeer,
-    tmp_path: Path,
+    cluster: StandaloneCluster, shipped: Path, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     async with native_server(VERSION) as server:
         url = server.url

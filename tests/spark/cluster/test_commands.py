@@ -13,6 +13,7 @@ import yaml
 
 from tests.live.copies import Copies
 from tests.live.raw_messages import RawPeer
+from tests.live.shared_servers import Name
 from tests.spark.cluster.standalone import PATIENCE, Job, StandaloneCluster
 
 JOBS = Path(__file__).with_name("jobs")
@@ -56,7 +57,7 @@ async def filled(copies: Copies, messages: int) -> None:
 
 
 async def test_capture_backfill_and_diff(
-    submit: Submit, url: str, peer: RawPeer, unique_name: Callable[[str], str], tmp_path: Path
+    submit: Submit, url: str, peer: RawPeer, unique_name: Name, tmp_path: Path
 ) -> None:
     messages = 5000
     copies = await Copies.make(peer, unique_name("commands"))
