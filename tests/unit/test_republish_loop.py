@@ -64,6 +64,18 @@ def operation(republished: Republished) -> bytes:
     return b"HPUB %b %d %d\r\n%b%b\r\n" % (republished.subject, len(head), len(head) + len(body), head, body)
 
 
+def encoder(
+    rule: dict[str, object] = RULES[0],
+    *,
+    retention: Retention | None = None,
+    counters: RuleCounters | None = None,
+    **more: Any,
+) -> RepublishEncoder:
+    """The loop of a rule on stream S."""
+    republish = compile_republish("S", rule, dialect("2.15.1"))
+    return RepublishEncoder(republish, retention or Retention(StreamLimits()), counters or RuleCounters(), **more)
+
+
 def batches(messages: Sequence[Delivered], size: int) -> list[Sequence[Delivered]]:
     return [messages[at : at + size] for at in range(0, len(messages), size)]
 
@@ -127,9 +139,7 @@ def test_equals_the_pure_function(
 
 def test_subjects_leave_for_the_compact_map_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(republish_loop, "_HOT_BYTES", 10 * republish_loop._size_of(b"s.10"))
-    loop = RepublishEncoder(
-        compile_republish("S", RULES[0], dialect("2.15.1")), Retention(StreamLimits()), RuleCounters()
-    )
+    loop = encoder()
     out: list[bytes] = []
     for sequence in range(1, 301):
         message = StoredMessage(b"s.%d" % (sequence % 100), b"", b"", sequence, 1_700_000_000_000_000_000)
@@ -142,9 +152,7 @@ def test_subjects_leave_for_the_compact_map_and_come_back(monkeypatch: pytest.Mo
 
 def test_what_is_seen_often_stays_and_what_is_not_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(republish_loop, "_HOT_BYTES", 10 * republish_loop._size_of(b"often.1"))
-    loop = RepublishEncoder(
-        compile_republish("S", RULES[0], dialect("2.15.1")), Retention(StreamLimits()), RuleCounters()
-    )
+    loop = encoder()
     often = [b"often.%d" % number for number in range(5)]
     for sequence in range(1, 4001):
         subject = often[sequence // 2 % 5] if sequence % 2 else b"once.%d" % sequence
@@ -159,7 +167,7 @@ def test_what_is_seen_often_stays_and_what_is_not_leaves(monkeypatch: pytest.Mon
 
 def test_a_message_that_waits_is_not_its_own_predecessor() -> None:
     retention = Retention(StreamLimits(max_msgs=10**9))
-    loop = RepublishEncoder(compile_republish("S", RULES[0], dialect("2.15.1")), retention, RuleCounters())
+    loop = encoder(retention=retention)
     loop._room = 1  # for one entry, another subject's
     loop.seed(b"s", b"1")
     purge = SubjectPurge(b"elsewhere", up_to=1)
@@ -194,8 +202,7 @@ def test_a_stream_whose_name_is_a_format() -> None:
 
 def test_what_would_be_stored_again_is_not_published() -> None:
     counters = RuleCounters()
-    republish = compile_republish("S", {"src": "s.*", "dest": "s.$1"}, dialect("2.15.1"))
-    loop = RepublishEncoder(republish, Retention(StreamLimits()), counters, own_subjects=(b"s.own",))
+    loop = encoder({"src": "s.*", "dest": "s.$1"}, counters=counters, own_subjects=(b"s.own",))
     out: list[bytes] = []
     messages = [StoredMessage(subject, b"", b"", n, 10**18) for n, subject in enumerate([b"s.own", b"s.free"], 1)]
     loop.run([delivered(message, headers_only=False, prefix=b"") for message in messages], out)
@@ -207,9 +214,7 @@ def test_what_would_be_stored_again_is_not_published() -> None:
 def test_a_message_that_is_too_large_is_counted_and_still_a_predecessor(careful: bool) -> None:
     counters = RuleCounters()
     limits = StreamLimits(max_msgs=10**9) if careful else StreamLimits()
-    loop = RepublishEncoder(
-        compile_republish("S", RULES[0], dialect("2.15.1")), Retention(limits), counters, max_payload=500
-    )
+    loop = encoder(retention=Retention(limits), counters=counters, max_payload=500)
     messages = [StoredMessage(b"s", b"", b"x" * size, n, 10**18) for n, size in enumerate((1, 500, 1), 1)]
     out: list[bytes] = []
     loop.run([delivered(message, headers_only=False, prefix=b"") for message in messages], out)
@@ -219,8 +224,7 @@ def test_a_message_that_is_too_large_is_counted_and_still_a_predecessor(careful:
 
 def test_a_destination_that_is_no_subject_is_suppressed() -> None:
     counters = RuleCounters()
-    republish = compile_republish("S", {"src": "s.*", "dest": "out.{{left(1,1)}}"}, dialect("2.15.1"))
-    loop = RepublishEncoder(republish, Retention(StreamLimits()), counters)
+    loop = encoder({"src": "s.*", "dest": "out.{{left(1,1)}}"}, counters=counters)
     out: list[bytes] = []
     loop.run([delivered(StoredMessage(b"s.*a", b"", b"", 1, 10**18), headers_only=False, prefix=b"")], out)
     assert out == []
@@ -228,9 +232,7 @@ def test_a_destination_that_is_no_subject_is_suppressed() -> None:
 
 
 def test_a_new_stream_of_the_same_name_has_no_predecessors() -> None:
-    loop = RepublishEncoder(
-        compile_republish("S", RULES[0], dialect("2.15.1")), Retention(StreamLimits()), RuleCounters()
-    )
+    loop = encoder()
     out: list[bytes] = []
     first = delivered(StoredMessage(b"s", b"", b"", 5, 10**18), headers_only=False, prefix=b"")
     loop.seed(b"t", b"4")

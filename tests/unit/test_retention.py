@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from nats_bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.kinds.republish.encoder import Remaining, RepublishEncoder, Suspect
 from nats_bridge.kinds.republish.retention import Retention, StreamLimits, SubjectPurge
-from nats_transforms import dialect
-from nats_transforms.republish import compile_republish
 from nats_transforms.subject import matches
+from tests.unit.test_republish_loop import encoder
 
 
 @dataclass
@@ -80,9 +79,7 @@ LIMITS = [
 @example(steps=[("store", subject, b"") for subject in (b"c", b"a", b"a", b"b", b"b", b"a.x", b"b.x", b"c")])
 def test_last_sequences_are_those_of_the_whole_stream(limits: StreamLimits, steps: list[Any]) -> None:
     stream = Stream(limits)
-    loop = RepublishEncoder(
-        compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")), Retention(limits), RuleCounters()
-    )
+    loop = encoder(retention=Retention(limits))
     for what, which, rollup in steps:
         if what == "store":
             if rollup and not limits.rollups:
@@ -135,9 +132,7 @@ def finish(waiting: Awaitable[None]) -> None:
 @pytest.mark.parametrize(("others", "expected"), [(3, 1), (4, 0)])
 def test_of_too_many_messages_the_oldest_goes(others: int, expected: int) -> None:
     limits = StreamLimits(max_msgs=4)
-    loop = RepublishEncoder(
-        compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")), Retention(limits), RuleCounters()
-    )
+    loop = encoder(retention=Retention(limits))
     for sequence in range(1, others + 2):
         republished(loop, b"b" if sequence > 1 else b"a", sequence, b"", Stream(limits))
     assert republished(loop, b"a", others + 2, b"", Stream(limits)) == expected
@@ -178,11 +173,7 @@ def test_a_stream_that_only_grows_needs_no_model() -> None:
 
 
 def test_after_a_purge_everything_below_is_forgotten() -> None:
-    loop = RepublishEncoder(
-        compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")),
-        Retention(StreamLimits()),
-        RuleCounters(),
-    )
+    loop = encoder()
     stream = Stream(StreamLimits())
     for subject in (b"a", b"b", b"a"):
         before = Stream(stream.limits, dict(stream.messages), stream.sequence)
@@ -228,9 +219,7 @@ def test_a_missing_message_may_be_a_predecessor_until_known_removed() -> None:
 def test_a_gap_is_seen_where_it_is_looked_for_and_counted() -> None:
     counters = RuleCounters()
     retention = Retention(StreamLimits(max_msgs_per_subject=1), followed_from=2)
-    loop = RepublishEncoder(
-        compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")), retention, counters
-    )
+    loop = encoder(retention=retention, counters=counters)
     assert at_time(loop, b"a", 1, 1) == 0
     retention.skip(2, 2)
     # What was missing before the rule started is counted, and not named.
@@ -244,9 +233,7 @@ def test_a_gap_is_seen_where_it_is_looked_for_and_counted() -> None:
 
 def test_of_a_purge_what_the_server_has_left_is_left() -> None:
     counters = RuleCounters()
-    loop = RepublishEncoder(
-        compile_republish("S", {"src": ">", "dest": "out.>"}, dialect("2.15.1")), Retention(StreamLimits()), counters
-    )
+    loop = encoder(counters=counters)
     for number, subject in enumerate((b"a.x", b"b.x", b"c"), 1):
         assert at_time(loop, subject, number, number) == 0
     purge = SubjectPurge(b"*.x")
