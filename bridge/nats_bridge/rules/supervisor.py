@@ -175,10 +175,11 @@ class RuleSupervisor:
 
     @property
     def ready(self) -> bool:
-        """Whether the rule runs at this moment, or is on standby for another replica that leads it."""
+        """Whether the rule runs and may write at this moment, or is on standby for another replica that leads it."""
         if self._supervision.shown == "standby":
             return self._leadership.is_led(self.rule.name)
-        return self._supervision.shown == "ready" and self.run is not None and self.run.ready
+        may_write = self._term.fence.is_open
+        return may_write and self._supervision.shown == "ready" and self.run is not None and self.run.ready
 
     @property
     def leader(self) -> bool | None:

@@ -72,7 +72,7 @@ async def test_a_message_that_is_refused_goes_to_the_dead_letters(
 
 
 async def test_dead_letters_that_no_stream_takes_stop_the_rule(
-    servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.3")
     here = await Copies.make(await raw_peer(url), unique_name("untaken"), target={"max_msg_size": 400})

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeServer
 from tests.live.leadership.leases import LONG, free, write_lease
 from tests.live.leadership.replicas import replicas
 from tests.live.observing.test_health import get
@@ -133,6 +136,42 @@ async def test_a_holder_counts_only_while_it_renews(
         await until(is_ready_after_a_renewal)
         await rules.write_leases(released=True)
         await until(lambda: all(supervisor.leader for supervisor in standby.supervisors))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_leader_that_cannot_renew_is_not_ready(
+    version: str,
+    servers: SharedServers,
+    native_server: Callable[..., NativeServer],
+    unique_name: Name,
+    raw_peer: OpenPeer,
+) -> None:
+    """The leases are in another cluster than the rule's streams, and that one goes away."""
+    leases = native_server(version)
+    await asyncio.to_thread(leases.start)
+    url = await servers.url(version)
+    here = await Scene.make(await raw_peer(url), unique_name("lease"))
+    peer = await raw_peer(leases.url)
+    await free(peer, here.name, "rule")
+    settings = settings_for(
+        url,
+        here.rule(),
+        connections={"default": {"servers": [url]}, "leases": {"servers": [leases.url]}},
+        leadership={"connection": "leases", "bucket": here.name, "ttl": 3.0},
+        http={"listen": "127.0.0.1:0"},
+    )
+    async with running(settings) as sidecar:
+        (supervisor,) = sidecar.supervisors
+        await until(lambda: supervisor.leader and supervisor.ready)
+        await asyncio.to_thread(leases.kill)
+        await until(lambda: not supervisor.leader)
+        status, text = await get(sidecar, "/readyz")
+        assert status == 503
+        assert "[-] rule rule: waiting: the certainty that no other replica writes for the rule" in text
+        await here.load.burst(20)
+        await asyncio.to_thread(leases.start)
+        await until(lambda: is_ready(sidecar))
+        await here.bridged.until_sequence(await here.end())
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.client.tasks import end_tasks
 from nats_bridge.rules.leadership.lease_store import bucket_config
 from nats_transforms import tested_versions
 from tests.live.copies import Copies
@@ -71,6 +72,25 @@ async def test_a_sidecar_that_ended(servers: SharedServers, unique_name: Name, r
             await scrape(bridge)
     (labels,) = fires("NatsBridgeDown", Look.of(time.time(), None))
     assert labels["instance"] == "one-0"
+
+
+async def test_a_sidecar_that_waits_for_its_server(newest_version: str, native_server: Servers) -> None:
+    server = native_server(newest_version)
+    await asyncio.to_thread(server.start)
+    await asyncio.to_thread(server.stop)
+    rule = {"name": "rule", "stream": "S", "republish": {"src": "s.>", "dest": "bridged.s.>"}}
+    sidecar = Sidecar(settings_for(server.url, rule, **FREE))
+    starting = asyncio.create_task(sidecar.start())
+    try:
+        await until(lambda: sidecar.http is not None)
+        (labels,) = fires("NatsBridgeNotStarted", await look(sidecar))
+        assert labels["instance"] == "one-0"
+        await asyncio.to_thread(server.start)
+        await starting
+        assert not fires("NatsBridgeNotStarted", await look(sidecar))
+    finally:
+        await end_tasks(starting)
+        await sidecar.stop()
 
 
 def test_a_release_without_targets() -> None:
