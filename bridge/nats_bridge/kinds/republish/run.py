@@ -121,10 +121,12 @@ class RepublishRun(RuleRun):
         self.remarks = (remark,) if remark else ()
         self._filter = self._filter_subject(limits)
         reason = await self._reason_against_watching(config)
+        without_position = config.get("retention") == "workqueue" and rule.durable
         if reason and not rule.allow_side_effects:
-            raise RuleRefusedError(f"{place} {reason} (or accept it with allow_side_effects: true)")
+            accept = "" if without_position else " (or accept it with allow_side_effects: true)"
+            raise RuleRefusedError(f"{place} {reason}{accept}")
         self._side_effects = reason
-        if config.get("retention") == "workqueue" and rule.durable:
+        if without_position:
             raise RuleRefusedError(
                 f"{place} is a work-queue stream: it allows no second consumer, so the position cannot be stored;"
                 " set durable: false"
