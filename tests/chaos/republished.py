@@ -38,7 +38,7 @@ def republished(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None
         first = first_received.get(sequence) if kept else lost_received.get((sequence, original))
         if first is not None:
             allowed = rule.promise == "at_least_once" and story.broken(first, received.at)
-            allowed |= story.set_back(first, received.at)
+            allowed |= story.set_back(first, received.at) or story.position_lost(first, received.at)
             judgement.add("duplicated", "allowed" if allowed else "violation", f"{stream} {sequence}", received.at)
             continue
         if not kept:

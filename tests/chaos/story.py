@@ -232,6 +232,21 @@ class Story:
             for since, at in self.power_cuts
         )
 
+    def position_lost(self, sent: float, again: float) -> bool:
+        """Whether a server may have forgotten that it sent a message, and no sidecar remembered it.
+
+        A server writes the position of a consumer late, so a killed one begins again before its last messages. A
+        sidecar that survives leaves them out. One that is killed before the server is back cannot
+        (docs/fault-reference.md).
+        """
+        return any(
+            kill.kind in _KILLS
+            and kill.begin - _UNWRITTEN <= sent <= kill.begin + _NETWORK
+            and kill.begin < again
+            and any(end.crash and end.meets(kill.begin - _UNWRITTEN, kill.end) for end in self.disturbances)
+            for kill in self.disturbances
+        )
+
     def crashed(self, begin: float, end: float) -> bool:
         """Whether a sidecar crashed in a stretch of time, or another may have taken over its messages in flight.
 
@@ -256,6 +271,9 @@ CLEAN_STOP = "sidecar stopped"
 _ENDED = "sidecar ended"
 _EXPIRING = re.compile(r"\r\n(?:Nats-TTL: [0-9]|Nats-Schedule: )")
 _ENDS = {CLEAN_STOP, _ENDED}
+_KILLS = {"server killed", "all servers killed"}
+_UNWRITTEN = 2.0  # seconds until a server has certainly written a position, at any load
+_NETWORK = 0.5  # seconds by which a message may arrive after its server was killed
 _REMOVALS = {"messages deleted", "source purged"}
 _HARMLESS = {
     CLEAN_STOP,

@@ -778,6 +778,25 @@ def test_only_a_sidecar_that_starts_with_a_forgotten_position_repeats() -> None:
         assert found[f"duplicated ({verdict})"] == 1
 
 
+@pytest.mark.parametrize(
+    ("killed", "crash", "verdict"),
+    [
+        (12.5, (13.0, 13.5), "allowed"),
+        (12.5, (15.5, 15.8), "violation"),  # the sidecar ended when the server was back
+        (12.5, None, "violation"),
+        (15.0, (15.1, 15.3), "violation"),  # the position was written long before
+    ],
+)
+def test_a_killed_server_has_not_written_its_last_position(
+    killed: float, crash: tuple[float, float] | None, verdict: str
+) -> None:
+    fault = {"event": "fault", "number": 1, "kind": "server killed"}
+    events = _fine() + (_crash(*crash) if crash else [])
+    events += [{"t": killed, "phase": "begin", **fault}, {"t": killed + 1.5, "phase": "end", **fault}]
+    events.append({"t": 17.0, "event": "received", "name": "once", "rows": [_republished("once", COUNT)]})
+    assert _found(events, "once")[f"duplicated ({verdict})"] == 1
+
+
 def test_another_replica_begins_with_a_forgotten_position() -> None:
     events = [{**event, "replicas": 2} if event["event"] == "run" else event for event in _power_cut(restarted=False)]
     events.append({"t": 16.0, "event": "received", "name": "once", "rows": [_republished("once", 11)]})
