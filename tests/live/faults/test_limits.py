@@ -225,3 +225,27 @@ async def test_a_limited_consumer_is_acknowledged_from_its_first_message(
         await here.holds(200)
         assert bridge.runs[0].counters.as_dict()["recreated_consumers"] == 0
     await here.are_exact()
+
+
+@pytest.mark.parametrize("all_of_it", [True, False])
+async def test_a_source_that_removed_messages_uncopied_is_reported(
+    all_of_it: bool, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    subjects = [f"{(name := unique_name('uncopied'))}.>", *([] if all_of_it else [f"other{name}.>"])]
+    here = await Copies.make(peer, name, source={"max_msgs": 30, "subjects": subjects})
+    load, settings = Load(peer, name), settings_for(url, here.rule())
+    await load.burst(20)
+    async with running(settings):
+        await here.holds(20)
+    await load.burst(50)
+    with capture_logs() as log:
+        async with running(settings):
+            await here.holds(50)
+    said = [entry for entry in log if entry["event"] == "copying.removed_uncopied"]
+    assert [(each["after_sequence"], each["first_sequence"]) for each in said] == ([(20, 41)] if all_of_it else [])
+    with capture_logs() as log:
+        async with running(settings):
+            await here.holds(50)
+    assert "copying.removed_uncopied" not in {entry["event"] for entry in log}

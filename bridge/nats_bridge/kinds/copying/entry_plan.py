@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.rule_consumer import ConsumerPlan
 from nats_bridge.settings import Source
 from nats_transforms.sourcing import Sourcing
+from nats_transforms.subject import is_subset
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,22 @@ class EntryPlan:
     def exclusive(self) -> bool:
         """Whether nothing else of the rule writes to the target, and one answer may stand for many messages."""
         return self.sources == 1 and not self.durable
+
+    def copies_all_of(self, config: Json) -> bool:
+        """Whether each message of the source is copied, as long as the stream does not remove it.
+
+        Args:
+            config: the source's configuration. Subjects of the source's sources are not in it, and a stream that limits
+                the messages of a subject removes old ones as a matter of course.
+        """
+        source = self.source
+        if source.where is not None or source.exclude or config.get("retention", "limits") != "limits":
+            return False
+        if config.get("mirror") or config.get("sources") or int(config.get("max_msgs_per_subject", -1)) > 0:
+            return False
+        filters = [each.encode() for each in self.filters]
+        subjects = [each.encode() for each in config.get("subjects") or ()]
+        return not filters or all(any(is_subset(subject, each) for each in filters) for subject in subjects)
 
     def consumer(self, filters: tuple[str, ...]) -> ConsumerPlan:
         """Return the plan of the source's consumer with these filters; none for all."""

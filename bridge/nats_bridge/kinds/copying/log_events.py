@@ -12,6 +12,11 @@ EVENTS: Final = {
     ),
     "rule.selects_nothing": LogEvent("warning", "The source has no subject that the rule selects."),
     "copying.begins": LogEvent("info", "An entry starts copying.", ("after_sequence", "already_there")),
+    "copying.removed_uncopied": LogEvent(
+        "warning",
+        "The source removed messages before they were copied: those between the two sequences.",
+        ("after_sequence", "first_sequence"),
+    ),
     "copying.begins_at_time": LogEvent(
         "warning", "No copy in the target names the position, so copying starts at a time.", ("time",)
     ),

@@ -255,6 +255,9 @@ class Round:
         )
         await self.reader.open(resume.handled, streams.source_info)
         self._log.info("copying.begins", after_sequence=resume.handled, already_there=len(resume.there))
+        first = int(streams.source_info["state"]["first_seq"])
+        if 0 < resume.handled < first - 1 and plan.copies_all_of(streams.source_info["config"]):
+            self._log.warning("copying.removed_uncopied", after_sequence=resume.handled, first_sequence=first)
 
     async def _resume(self) -> Resume:
         """Return the point in the source to resume at, based on the target's copies."""
