@@ -249,3 +249,30 @@ async def test_a_source_that_removed_messages_uncopied_is_reported(
         async with running(settings):
             await here.holds(50)
     assert "copying.removed_uncopied" not in {entry["event"] for entry in log}
+
+
+@pytest.mark.parametrize(("version", "ingress"), [("2.9.10", False), ("2.15.3", False), ("2.15.3", True)])
+async def test_a_source_that_removed_unselected_messages_is_not_reported(
+    version: str, ingress: bool, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    """Consumers of 2.9 take no second filter, and a stream with a transform stores subjects that it does not list."""
+    url = await servers.url(version)
+    peer, name = await raw_peer(url), unique_name("unselected")
+    source = {"max_msgs": 30, "subject_transform": {"src": ">", "dest": f"in{name}.>"}} if ingress else {"max_msgs": 30}
+    here = await Copies.make(peer, name, source=source)
+    stored = f"in{name}.{name}" if ingress else name
+    selected = [{"src": f"{stored}.{each}", "dest": f"{here.target}.{each}"} for each in ("a", "b")]
+    entry = {
+        "subject_transforms": [*selected, {"src": f"{name}.>", "dest": f"{here.target}.>"}] if ingress else selected
+    }
+    settings = settings_for(url, here.rule(entry=entry))
+    await peer.store(f"{name}.a".encode())
+    async with running(settings):
+        await here.holds(1)
+    for _ in range(60):
+        await peer.store(f"{name}.c".encode())
+    await peer.store(f"{name}.b".encode())
+    with capture_logs() as log:
+        async with running(settings):
+            await here.holds(2)
+    assert "copying.removed_uncopied" not in {entry["event"] for entry in log}

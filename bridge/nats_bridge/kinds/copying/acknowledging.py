@@ -27,14 +27,13 @@ from nats_bridge.consuming.acknowledging_reader import AcknowledgingReader
 from nats_bridge.consuming.reader import BatchSink
 from nats_bridge.consuming.rule_consumer import Durable, RuleConsumer, consumer_owner, durable_name
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.kinds.copying.entry_plan import EntryPlan, select_all
 from nats_bridge.kinds.copying.model import CopyingRule
 from nats_bridge.kinds.copying.position.resume_point import SourceMessage, is_of
 from nats_bridge.kinds.copying.position.tail_reader import StoredCopy
 from nats_bridge.kinds.copying.writing.publisher import Publisher
 from nats_bridge.settings import Source
 from nats_transforms import header_block
-from nats_transforms.subject import is_subset
 
 _log = structlog.get_logger("bridge.copying")
 
@@ -109,16 +108,11 @@ class Acknowledging:
                 plan = self._plan
                 self._counters.recreated_consumers += 1
                 _log.warning("reader.consumer_recreated", rule=plan.rule, consumer=plan.durable, after=handled)
-                if not plan.work_queue and self._selects_all(source_info["config"]):
+                filters = [each.encode() for each in plan.filters]
+                if not plan.work_queue and select_all(filters, source_info["config"]):
                     self._gone_until = int(source_info["state"]["last_seq"])
                     self._gone = self._gone_until - handled - len(copies)
         return handled
-
-    def _selects_all(self, source: Json) -> bool:
-        """Return whether every sequence of the source is a message for the rule."""
-        filters, subjects = [each.encode() for each in self._plan.filters], source.get("subjects") or ()
-        covered = all(any(is_subset(each.encode(), pattern) for pattern in filters) for each in subjects)
-        return not filters or (covered and not source.get("sources") and not source.get("subject_transform"))
 
     def reading(
         self, sink: BatchSink, failed: Callable[[BaseException], None], broken: Callable[[str], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,20 +61,16 @@ class EntryPlan:
         return self.sources == 1 and not self.durable
 
     def copies_all_of(self, config: Json) -> bool:
-        """Whether each message of the source is copied, as long as the stream does not remove it.
+        """Return whether each message of the source is copied, as long as the stream does not remove it.
 
         Args:
-            config: the source's configuration. Subjects of the source's sources are not in it, and a stream that limits
-                the messages of a subject removes old ones as a matter of course.
+            config: the source's configuration. A stream that limits the messages of a subject removes old ones as a
+                matter of course.
         """
-        source = self.source
-        if source.where is not None or source.exclude or config.get("retention", "limits") != "limits":
+        if config.get("retention", "limits") != "limits" or int(config.get("max_msgs_per_subject", -1)) > 0:
             return False
-        if config.get("mirror") or config.get("sources") or int(config.get("max_msgs_per_subject", -1)) > 0:
-            return False
-        filters = [each.encode() for each in self.filters]
-        subjects = [each.encode() for each in config.get("subjects") or ()]
-        return not filters or all(any(is_subset(subject, each) for each in filters) for subject in subjects)
+        sourcing = self.sourcing
+        return sourcing.where is None and not sourcing.exclude and select_all(sourcing.filters, config)
 
     def consumer(self, filters: tuple[str, ...]) -> ConsumerPlan:
         """Return the plan of the source's consumer with these filters; none for all."""
@@ -89,3 +86,17 @@ class EntryPlan:
             work_queue=self.work_queue,
             max_pending=self.max_pending,
         )
+
+
+def select_all(filters: Sequence[bytes], config: Json) -> bool:
+    """Return whether filters select every message that a stream can store.
+
+    Args:
+        filters: none for everything.
+        config: the stream's configuration. It does not list subjects that sources or its own transform bring in.
+    """
+    if not filters:
+        return True
+    subjects = [each.encode() for each in config.get("subjects") or ()]
+    covered = all(any(is_subset(each, pattern) for pattern in filters) for each in subjects)
+    return covered and not any(config.get(member) for member in ("mirror", "sources", "subject_transform"))
