@@ -157,7 +157,7 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
     from nats_conformance.command.whole_run import record
     from nats_conformance.history import read_history
     from nats_conformance.identity import KINDS
-    from nats_conformance.implementations.bridge_process import reason_without_bridge
+    from nats_conformance.implementations.bridge_process import missing_package
     from nats_conformance.reports import judged, write_reports
 
     kinds = given["kinds"] or KINDS
@@ -165,11 +165,11 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
     if unknown:
         raise click.UsageError(f"--subjects: '{min(unknown)}' is none of {', '.join(KINDS)}", ctx)
     server = "" if given["versions"] else given["server"] or ""
-    if "bridge" in kinds and not server and (missing := reason_without_bridge()):
+    if "bridge" in kinds and not server and (missing := missing_package()):
         if given["kinds"]:
-            raise click.UsageError(f"--subjects: {missing}", ctx)
+            raise click.UsageError(f"--subjects: the bridge is not installed: {missing}", ctx)
         kinds = tuple(kind for kind in kinds if kind != "bridge")
-        click.echo(f"without the bridge: {missing.partition(': ')[2]}", err=True)
+        click.echo(f"without the bridge: {missing}", err=True)
     plan = RunPlan(
         versions=versions,
         server=server,

@@ -221,16 +221,14 @@ class RunningSidecar:
         return "\n".join(ended or self._plain[-5:]) or f"it ended with {self._process.returncode}"
 
 
-def reason_without_bridge() -> str:
-    """Return the reason why the bridge cannot run: its package is missing. Empty if it is installed."""
-    if find_spec("nats_bridge") is None:
-        return f"the bridge is not installed: pip install nats-bridge=={version('nats-conformance')}"
-    return ""
+def missing_package() -> str:
+    """Return the command that installs the bridge. Empty if it is installed."""
+    return "" if find_spec("nats_bridge") else f"pip install nats-bridge=={version('nats-conformance')}"
 
 
 def _command() -> tuple[str, ...]:
-    if reason := reason_without_bridge():
-        raise SubjectError(reason)
+    if missing := missing_package():
+        raise SubjectError(f"the bridge is not installed: {missing}")
     return (sys.executable, "-m", "nats_bridge")
 
 
