@@ -36,6 +36,8 @@ def _sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
         ("http://old.example/debian/ bullseye main\n", "http://old.example/debian/"),
         ("http://x.example/linux/debian/ trixie stable\nhttps://b.example/d/ trixie main\n", "https://b.example/d/"),
+        ("https://x.example/deb/ stable main\nhttp://b.example/debian/ stable main\n", "http://b.example/debian/"),
+        ("https://x.example/ bookworm main\nhttp://b.example/debian/ bookworm main\n", "http://b.example/debian/"),
     ],
 )
 def test_the_mirror_is_the_machines_own(sources: Path, text: str, address: str) -> None:
@@ -50,6 +52,7 @@ def test_the_mirror_is_the_machines_own(sources: Path, text: str, address: str) 
         "http://x.example/debian-security/ bookworm-security main\n",
         "http://x.example/ nodistro main\n",
         "http://archive.example/ubuntu/ noble main\n",
+        "https://x.example/deb/ stable main\n",
     ],
 )
 def test_foreign_archives_are_no_debian_mirror(sources: Path, text: str) -> None:

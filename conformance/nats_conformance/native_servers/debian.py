@@ -19,8 +19,6 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SUITES = ("bookworm", "trixie", "sid")
 """Suites that carried nats-server when this was written: 2.9.10, 2.10.27, 2.15.1."""
 
-_RELEASES = {*SUITES, "oldstable", "stable", "testing", "unstable"}
-
 LISTS_LIMIT = 300.0
 STEP_LIMIT = 120.0
 _TOOLS = ("apt-get", "apt-cache", "dpkg-deb")
@@ -69,14 +67,16 @@ def exact_package_version(offered: list[str], version: str) -> str | None:
 def mirror(report: Report) -> str:
     """Return the address of the Debian archive among the machine's apt sources.
 
-    A source counts if it has the component `main` of a release (not its security or update suite), and its release is
-    one of Debian's or its address ends in `/debian/`. Raises WayFailedError if none counts.
+    A source counts if it has the component `main` of a release (not its security or update suite), and its address
+    ends in `/debian/` or its release has a Debian codename. Other archives use these codenames, too, so such an address
+    comes first. Raises WayFailedError if none counts.
     """
     # Without release information, apt also names sources whose package lists this machine lacks.
     named = ["apt-get", "indextargets", "--no-release-info", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)"]
-    for line in run([*named, "Created-By: Packages"], limit=STEP_LIMIT, report=report).splitlines():
-        address, release, component = line.split(" ")
-        if component == "main" and "-" not in release and (release in _RELEASES or address.endswith("/debian/")):
+    listed = run([*named, "Created-By: Packages"], limit=STEP_LIMIT, report=report).splitlines()
+    sources = [(address, release) for address, release, component in map(str.split, listed) if component == "main"]
+    for address, release in sorted(sources, key=lambda source: not source[0].endswith("/debian/")):
+        if "-" not in release and (release in SUITES or address.endswith("/debian/")):
             return address
     raise WayFailedError("apt's sources name no Debian archive")
 
