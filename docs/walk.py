@@ -303,7 +303,7 @@ class _Terminal:
         return self._place.read_text("utf-8")
 
     def shows(self, lines: int, word: str) -> str:
-        """So many new lines with this word, when they are there."""
+        """Wait for a number of new lines with this word, and return them."""
         while True:
             was_over = self.is_over
             complete = [line for line in self.all.splitlines(keepends=True) if line.endswith("\n")]

@@ -121,7 +121,7 @@ def _rest() -> dict[str, dict[str, dict[str, str]]]:
 
 
 def _attributes(counters: type) -> dict[str, str]:
-    """What the docstrings of a class and of those it extends say of their attributes."""
+    """Return the descriptions of attributes in the docstrings of a class and its bases, by name."""
     found: dict[str, str] = {}
     for one in reversed(counters.__mro__):
         _, _, attributes = inspect.cleandoc(one.__doc__ or "").partition("Attributes:\n")

@@ -80,7 +80,7 @@ def _judged_again(history: Path, directory: Path) -> int:
         run = next(read_history(history))
         story, judgements = judge_history(history, chosen(",".join(run["rules"])))
     except (ValueError, KeyError, TypeError, StopIteration) as error:
-        raise click.UsageError(f"--judge: {history} is no history of a run: {error}") from None
+        raise click.UsageError(f"--judge: {history} is not the history of a run: {error}") from None
     directory.mkdir(parents=True, exist_ok=True)
     _report(directory, story, judgements, shlex.join(["python", "-m", "tests.chaos", "--judge", str(history)]))
     return 1 if violated(judgements) else 0

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
 from tests.chaos.beginning_again import begun_again
 from tests.chaos.copied import copied, twin
@@ -23,9 +22,6 @@ from tests.chaos.kept import key_by_key, marked
 from tests.chaos.plan import EXPIRING, IN_MEMORY, LEASED, RuleUnderTest
 from tests.chaos.republished import republished
 from tests.chaos.story import Story
-
-_JOBS: Final = "JOBS"
-"""The stream whose dead letters one rule keeps."""
 
 
 def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
@@ -44,12 +40,12 @@ def judge_history(history: Path, rules: Iterable[RuleUnderTest]) -> tuple[Story,
         The story without messages, except for the sequences of acknowledged ones, and the judgements.
 
     Raises:
-        ValueError, KeyError, TypeError: it is no history of a run.
+        ValueError, KeyError, TypeError: it is not the history of a run.
     """
     whole = Story.of(read_history(history, ()))
     judgements = []
     for rule in rules:
-        story = Story.of(read_history(history, {rule.name, *rule.sources, rule.target, _JOBS, ADVISORIES}))
+        story = Story.of(read_history(history, {rule.name, *rule.sources, rule.target, ADVISORIES}))
         judgements.append(judge_rule(story, rule))
         whole.acknowledged |= story.acknowledged
     return whole, [*judgements, judge_process(whole)]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.chaos.checker import judge
+from tests.chaos.checker import judge, judge_history
 from tests.chaos.findings import Judgement
 from tests.chaos.history import digest_of
 from tests.chaos.plan import RULES
@@ -749,6 +750,16 @@ def _power_cut(*, restarted: bool) -> list[Event]:
         {"t": 15.0, "event": "received", "name": "once", "rows": [again]},
     ]
     return events
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_recorded_run_is_judged_alike_rule_by_rule(restarted: bool, tmp_path: Path) -> None:
+    events, history = _power_cut(restarted=restarted), tmp_path / "history.jsonl"
+    history.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events))
+    story, judgements = judge_history(history, RULES)
+    assert judgements == judge(Story.of(copy.deepcopy(events)), RULES)
+    assert story.acknowledged.keys() == Story.of(events).acknowledged.keys()
+    assert not story.sent
 
 
 def test_what_a_power_cut_took_back_is_not_missed_and_not_repeated() -> None:
