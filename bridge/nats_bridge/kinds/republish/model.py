@@ -42,7 +42,7 @@ class RepublishRule(OneStreamRule):
     )
     delivery: Delivery = Field(
         default=Delivery.AT_MOST_ONCE,
-        description="at_most_once: no duplicates; at_least_once: no losses",
+        description="at_most_once: a crash can lose messages; at_least_once: a crash can repeat them",
     )
     durable: Flag = Field(default=True, description="keep the position on the server")
     allow_side_effects: Flag = Field(
