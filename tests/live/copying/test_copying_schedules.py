@@ -135,8 +135,8 @@ async def test_a_dead_letter_of_a_schedule_is_taken_by_an_ordinary_stream(
     assert "error" not in await peer.api(f"STREAM.UPDATE.{copies.target}", config | {"subjects": subjects})
     async with running(settings_for(url, copies.rule(on_rejected={"skip": letters}))) as sidecar:
         await copies.holds(1)
+        await until(lambda: sidecar.runs[0].counters.as_dict()["rejected"] == 2)
         assert sidecar.runs[0].error is None
-        assert sidecar.runs[0].counters.as_dict()["rejected"] == 2
     waits, fired = await everything(peer, letters)
     assert header_block.read(waits.header_block, b"Nats-Bridge-Schedule") == FUTURE.encode()
     assert header_block.read(fired.header_block, b"Nats-Bridge-Scheduler") == f"{copies.name}.now".encode()

@@ -153,8 +153,9 @@ async def test_copies_progress_though_slow_consumers_are_disconnected_early(
                 limit = bridge.connections["default"].api.delivery_limit
                 assert limit.messages is not None
                 await until(lambda: run.ready)
-                counted = run.counters.as_dict()
-                assert (counted["copied"], counted["duplicates"], counted["rejected"]) == (MESSAGES, 0, 0)
+                # The target can hold a copy whose answer is still under way, or was lost with the connection.
+                await until(lambda: run.counters.copied + run.counters.duplicates == MESSAGES)
+                assert run.counters.as_dict()["rejected"] == 0
         assert (await here.state())["messages"] == MESSAGES
         limits = [entry["messages"] for entry in logs if entry["event"] == "connection.slow_consumer"]
         assert limits == sorted(set(limits), reverse=True)
