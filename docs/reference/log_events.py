@@ -50,7 +50,9 @@ _SHARED: Final[dict[str, LogEvent]] = {
         "The selection of a source changed, so the source is copied again.",
     ),
     # -- connections
-    "connection.lost": LogEvent("warning", "The sidecar reconnects until it succeeds.", ("server", "reason")),
+    "connection.lost": LogEvent(
+        "warning", "The sidecar reconnects until it succeeds. One line per socket.", ("server", "reason")
+    ),
     "connection.back": LogEvent("info", "The connection is restored, with its subscriptions.", ("server", "version")),
     "connection.unreachable": LogEvent(
         "warning",
@@ -70,6 +72,9 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "connection.refused": LogEvent(
         "error", "The server refused a publication, request or subscription.", ("server_says",)
+    ),
+    "connection.does_without": LogEvent(
+        "info", "The server refused an optional permission. `meaning` has the effect.", ("server_says",)
     ),
     "connection.rejected": LogEvent(
         "error",

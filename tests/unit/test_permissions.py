@@ -16,6 +16,7 @@ from nats_bridge.errors import ConfigError
 from nats_bridge.kinds.copying.target_subjects import common_subject
 from nats_bridge.permissions import StreamFacts, grants_of
 from nats_bridge.permissions.denying import denied_subjects
+from nats_bridge.permissions.refusals import effect_of
 from nats_bridge.settings import load
 from nats_transforms.subject import collide, matches
 
@@ -232,3 +233,18 @@ def test_check_warns_of_a_destination_that_messages_choose(tmp_path: Path) -> No
     excluded = DEPUTY.replace("name: d,", "name: d, exclude: ['in.$JS.>', 'in._R_.>', 'in.$GR.>', 'in._GR_.>'],")
     result = CliRunner().invoke(check_command, ["-c", str(_file(tmp_path, excluded))], standalone_mode=False)
     assert "but" not in result.output
+
+
+def test_a_refusal_is_an_error_unless_everything_works_without_it(tmp_path: Path) -> None:
+    settings = load(_file(tmp_path, MONITOR))
+
+    def effect(way: str, subject: str, connection: str = "default") -> str:
+        return effect_of(settings, connection, f"nats: permissions violation for {way} to {subject}")
+
+    assert effect("publish", '"$JS.API.CONSUMER.DELETE.S.xyz"') == "they stay on the server for some seconds more"
+    assert effect("publish", '"$JS.API.CONSUMER.DELETE.S.side_a"') == ""
+    assert effect("publish", '"out.1.2"') == ""
+    assert effect("subscription", '"_IN_side.a.*"') == ""
+    assert effect("subscription", '"$JS.EVENT.ADVISORY.STREAM.CREATED.S"').startswith("that is seen seconds later")
+    assert effect("publish", '"$JS.API.CONSUMER.DELETE.S.xyz"', "elsewhere") == ""
+    assert effect_of(settings, "default", "nats: authorization violation") == ""

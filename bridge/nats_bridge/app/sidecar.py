@@ -215,7 +215,9 @@ class Sidecar:
         failures = 0
         while True:
             try:
-                leases = self._leadership = await open_leases(self.settings, wanted)
+                leases = self._leadership = await open_leases(
+                    self.settings, wanted, partial(self._effect_of, wanted.connection)
+                )
             except BridgeError as error:
                 if not error.passing or self.settings.fail_fast:
                     raise
@@ -307,9 +309,15 @@ class Sidecar:
     def _opened(self, connection: Connection) -> None:
         self._connections.append(connection)
         connection.on_end(partial(self._connection_ended, connection.name))
+        connection.effect_of = partial(self._effect_of, connection.name)
         report = partial(self._report_untested, connection)
         connection.on_reconnect(report)
         report()
+
+    def _effect_of(self, connection: str, refusal: str) -> str:
+        from nats_bridge.permissions.refusals import effect_of
+
+        return effect_of(self.settings, connection, refusal)
 
     def _report_untested(self, connection: Connection) -> None:
         remark = connection.untested_server

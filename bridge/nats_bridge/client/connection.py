@@ -70,6 +70,8 @@ class Connection:
         untested_server: a remark if this release was not tested with the last server's version; None otherwise.
         was_up: whether it was usable at some time.
         failure: the reason why the connection has never been up; None if it has.
+        effect_of: returns the effect of a refusal, from the server's text, if the user can do without the permission;
+            otherwise an empty string.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Connection:
         self._closing = False
         self.was_up = False
         self.failure: BridgeError | None = None
+        self.effect_of: Callable[[str], str] = _no_effect
         self._connecting: asyncio.Task[None] | None = None  # of a client that no server has taken
         self._opening: asyncio.Task[None] | None = None  # which waits for that
         self._up = asyncio.Event()
@@ -286,8 +289,11 @@ class Connection:
         if self._ended.refused(refused_publication(text)):
             return
         if "permissions violation" in text.lower():
-            _log.error("connection.refused", connection=self.name, server_says=text)
-            self._remember(text)
+            if effect := self.effect_of(text):
+                _log.info("connection.does_without", connection=self.name, server_says=text, meaning=effect)
+            else:
+                _log.error("connection.refused", connection=self.name, server_says=text)
+                self._remember(text)
             self.api.refused(text)
             if refused_publication(text).startswith(b"$JS.ACK.") and self.api.delivery_limit.messages is not None:
                 self.api.delivery_limit.refused()
@@ -436,6 +442,10 @@ def _refuses_credentials(error: Exception) -> bool:
     if "authentication timeout" in text:  # no CONNECT arrived in time: a slow network or machine
         return False
     return isinstance(error, nats_py.errors.AuthorizationError) or "authorization" in text or "authentication" in text
+
+
+def _no_effect(_: str) -> str:
+    return ""
 
 
 def plain_reason(error: BaseException) -> str:

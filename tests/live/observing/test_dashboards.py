@@ -46,7 +46,7 @@ def queries() -> dict[str, str]:
     for panel in panels():
         for target in panel["targets"]:
             expression = target["expr"].replace("$__rate_interval", "5m")
-            found[f"panel {panel['title']} {target['refId']}"] = re.sub(r"\$(job|instance|rule)\b", ".*", expression)
+            found[f"panel {panel['title']} {target['refId']}"] = re.sub(r"\$(namespace|job|instance|rule)\b", ".*", expression)
     return found
 
 
@@ -135,6 +135,25 @@ def test_the_dashboard_shows_every_metric() -> None:
     for metric in METRICS:
         names = {metric.sample_name, f"{metric.prometheus}_bucket"}
         assert names & used, f"no panel and no alert has {metric.prometheus}"
+
+
+def test_each_choice_narrows_every_panel_and_the_choices_after_it() -> None:
+    listed = json.loads((DASHBOARDS / "nats-bridge.json").read_text("utf-8"))["templating"]["list"]
+    choices = {each["name"]: each["query"]["query"] for each in listed if each["type"] == "query"}
+    assert list(choices) == ["namespace", "job", "instance", "rule"]
+    for name, query in choices.items():
+        assert query.endswith(f", {name})")
+        before = list(choices)[: list(choices).index(name)]
+        assert re.findall(r'(\w+)=~"\$(\w+)"', query) == [(each, each) for each in before]
+    ours = {metric.sample_name: metric.labels for metric in METRICS}
+    for panel in panels():
+        for target in panel["targets"]:
+            selectors = re.findall(r"(\w+)\{([^}]*)\}", target["expr"].replace("{{", "").replace("}}", ""))
+            assert selectors
+            for metric, matchers in selectors:
+                chosen = ["namespace", "job", "instance", *(["rule"] if "rule" in ours.get(metric, ()) else [])]
+                found = [name for name, value in re.findall(r'(\w+)=~"\$(\w+)"', matchers) if name == value]
+                assert found[: len(chosen)] == chosen, panel["title"]
 
 
 @pytest.mark.parametrize("broken", ["nats_bridge_nothing", 'nats_bridge_ready{rule="a"}', "sum by (subject) (up)"])

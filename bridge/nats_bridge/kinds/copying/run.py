@@ -107,6 +107,7 @@ class CopyRun(RuleRun):
         self._own = self._target = await open_connection(
             rule.target_connection, {**options, "no_echo": True}, client_name=self._settings.name
         )
+        self._own.effect_of = self._connections[rule.target_connection].effect_of
         self._own.on_end(self._connection_ended)
         self._events = StreamEvents(self._target)
         self.metrics.follow(rule.kind, self.counters, self._in_flight)

@@ -68,12 +68,15 @@ _log = structlog.get_logger("bridge.leadership")
 _STAYS = 20  # multiple of the lease's time for which a rule stays with a replica that handed it over and leads it again
 
 
-async def open_leases(settings: Settings, wanted: LeadershipSettings) -> Leases:
+async def open_leases(
+    settings: Settings, wanted: LeadershipSettings, effect_of: Callable[[str], str] | None = None
+) -> Leases:
     """Connect, and return the leadership of the configuration's rules.
 
     Args:
         settings: the configuration, which has at least one rule.
         wanted: its section about leadership.
+        effect_of: see `Connection`.
 
     Raises:
         BridgeError: leadership cannot start; nothing is left open.
@@ -81,6 +84,8 @@ async def open_leases(settings: Settings, wanted: LeadershipSettings) -> Leases:
     options = connect_options(settings.connections[wanted.connection], wanted.connection)
     # A separate connection, because messages of rules must not delay renewals.
     connection = await open_connection(wanted.connection, options, client_name=settings.name)
+    if effect_of is not None:
+        connection.effect_of = effect_of
     leases = Leases(connection, settings.name, wanted.bucket, wanted.ttl, share=wanted.share)
     try:
         await leases.open(settings.rules[0].name)
