@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.k8s.charts import CHART, rendered
-from tests.k8s.rendering import OVERLAYS, Manifest, name_of
+from tests.k8s.rendering import OVERLAYS, PROJECT, Manifest, name_of
+from tests.k8s.validation import problems
 from tests.k8s.workloads import chosen_by, of_kind, pods, selects
 
 STANDALONE, SIDECAR = (f"config={OVERLAYS[name] / 'config.yaml'}" for name in ("standalone", "native-sidecar"))
@@ -86,3 +88,38 @@ def test_two_bridges_of_one_release_choose_different_pods(tmp_path: Path, applic
     for manifest in (each for each in made if each["kind"] != "ServiceMonitor"):
         for selector in chosen_by(manifest):
             assert [selects(selector, pod.labels) for pod in both].count(True) == 1, name_of(manifest)
+
+
+@pytest.mark.parametrize("mode", ["standalone", "sidecar"])
+@pytest.mark.parametrize(
+    ("name", "release", "job"),
+    [
+        ("", "west", "west-nats-bridge"),
+        ("", f"{'x' * 52}", f"{'x' * 52}-nats-bridg-nats-bridge"),
+        ("west", "nats-bridge", "west-nats-bridge"),
+        ("nats-bridge-west", "x", "nats-bridge-west"),
+    ],
+)
+def test_the_alerts_select_the_job_of_a_release_of_any_name(
+    name: str, release: str, job: str, mode: str, application: Path
+) -> None:
+    if mode == "standalone":
+        values = ["--set-file", STANDALONE, "--set", f"monitor.enabled=true,fullnameOverride={name}"]
+        made = rendered(CHART, *values, release=release)
+        (service,) = of_kind(made, "Service")
+        default = service["metadata"]["name"]
+    else:
+        values = ["--set-file", f"nats-bridge.{SIDECAR}"]
+        values += ["--set", f"nats-bridge.monitor.enabled=true,nats-bridge.fullnameOverride={name}"]
+        made = rendered(application, *values, release=release)
+        (monitor,) = of_kind(made, "PodMonitor")
+        default = monitor["metadata"]["name"]
+    (monitor,) = [each for each in made if each["kind"] in ("ServiceMonitor", "PodMonitor")]
+    assert problems(monitor, "1.29") == []
+    (endpoint,) = monitor["spec"].get("endpoints") or monitor["spec"]["podMetricsEndpoints"]
+    (relabeling,) = endpoint.get("relabelings") or [{"targetLabel": "job", "replacement": default}]
+    assert relabeling == {"targetLabel": "job", "replacement": job}
+    alerts = (PROJECT / "k8s/monitoring/alerts.yaml").read_text("utf-8")
+    selectors = set(re.findall(r'job=~"([^"]+)"', alerts))
+    assert selectors
+    assert all(re.fullmatch(selector, job) for selector in selectors)

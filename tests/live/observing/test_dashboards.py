@@ -46,7 +46,9 @@ def queries() -> dict[str, str]:
     for panel in panels():
         for target in panel["targets"]:
             expression = target["expr"].replace("$__rate_interval", "5m")
-            found[f"panel {panel['title']} {target['refId']}"] = re.sub(r"\$(namespace|job|instance|rule)\b", ".*", expression)
+            found[f"panel {panel['title']} {target['refId']}"] = re.sub(
+                r"\$(namespace|job|instance|rule)\b", ".*", expression
+            )
     return found
 
 
