@@ -51,7 +51,9 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     # -- connections
     "connection.lost": LogEvent(
-        "warning", "The sidecar reconnects until it succeeds. One line per socket.", ("server", "reason")
+        "warning",
+        "The sidecar reconnects until it succeeds. Copying rules and leases have separate sockets, so you get a line for each.",
+        ("server", "reason"),
     ),
     "connection.back": LogEvent("info", "The connection is restored, with its subscriptions.", ("server", "version")),
     "connection.unreachable": LogEvent(

@@ -168,7 +168,7 @@ IN_FLIGHT = _gauge(
     "in_flight_messages", "Messages taken, and neither confirmed nor dropped.", otel="in_flight", unit="{message}"
 )
 RULE_READY = _gauge("rule_ready", "1 while the rule runs here, or in another replica with this one on standby.")
-RULE_STATE = _gauge("rule_state", "1 for the rule's state.", labels=(*_BY_RULE, "state"))
+RULE_STATE = _gauge("rule_state", "1 for the rule's state, 0 for the others.", labels=(*_BY_RULE, "state"))
 LEADER = _gauge("leader", "1 if this replica runs the rule, 0 on standby. Absent without leadership.")
 PUBLISH = _histogram(
     "publish_duration",
@@ -201,7 +201,7 @@ WATCHED_STATE = _gauge(
     labels=(*_BY_COPY, "state"),
 )
 
-READY = _gauge("ready", "1 while the sidecar is ready.", labels=())
+READY = _gauge("ready", "1 while every rule is ready and the sidecar does not drain.", labels=())
 START_TIME = _gauge(
     "start_time_seconds", "Time of the sidecar's start, in seconds since 1970.", otel="start_time", unit="s", labels=()
 )
