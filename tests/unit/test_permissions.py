@@ -241,10 +241,14 @@ def test_a_refusal_is_an_error_unless_everything_works_without_it(tmp_path: Path
     def effect(way: str, subject: str, connection: str = "default") -> str:
         return effect_of(settings, connection, f"nats: permissions violation for {way} to {subject}")
 
-    assert effect("publish", '"$JS.API.CONSUMER.DELETE.S.xyz"') == "they stay on the server for some seconds more"
+    assert effect("publish", '"$JS.API.CONSUMER.DELETE.S.xyz"') == (
+        "removes consumers of short reads at once; without it they stay on the server for some seconds more"
+    )
     assert effect("publish", '"$JS.API.CONSUMER.DELETE.S.side_a"') == ""
     assert effect("publish", '"out.1.2"') == ""
     assert effect("subscription", '"_IN_side.a.*"') == ""
-    assert effect("subscription", '"$JS.EVENT.ADVISORY.STREAM.CREATED.S"').startswith("that is seen seconds later")
+    assert effect("subscription", '"$JS.EVENT.ADVISORY.STREAM.CREATED.S"').startswith(
+        "receives the creation of stream S; without it"
+    )
     assert effect("publish", '"$JS.API.CONSUMER.DELETE.S.xyz"', "elsewhere") == ""
     assert effect_of(settings, "default", "nats: authorization violation") == ""

@@ -29,7 +29,10 @@ def effect_of(settings: Settings, connection: str, refusal: str) -> str:
     except BridgeError:  # its context cannot be read now
         return ""
     fitting = [grant for grant in grants if grant.way == way and _allows(grant, subject)]
-    return fitting[0].without if fitting and all(grant.optional for grant in fitting) else ""
+    if not fitting or not all(grant.optional for grant in fitting):
+        return ""
+    purposes = ", ".join(why for why, _ in fitting[0].reasons)
+    return f"{purposes}; without it {fitting[0].without}"
 
 
 def _allows(grant: Grant, subject: bytes) -> bool:
