@@ -52,7 +52,8 @@ _SHARED: Final[dict[str, LogEvent]] = {
     # -- connections
     "connection.lost": LogEvent(
         "warning",
-        "The sidecar reconnects until it succeeds. Copying rules and leases have separate sockets, so you get a line for each.",
+        "The sidecar reconnects until it succeeds. Copying rules and leases have separate sockets, so you get a"
+        " line for each socket.",
         ("server", "reason"),
     ),
     "connection.back": LogEvent("info", "The connection is restored, with its subscriptions.", ("server", "version")),

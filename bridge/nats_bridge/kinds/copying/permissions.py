@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from nats_bridge.kinds.copying.acknowledging import durables
 from nats_bridge.kinds.copying.model import CopyingRule, KvSourcesRule, MirrorRule
+from nats_bridge.kinds.copying.target import OTHERS_UNSEEN
 from nats_bridge.kinds.copying.target_subjects import compiled_entry, destinations
 from nats_bridge.permissions.need import Need, api_subject, flow_control, listen, stream_events, write
 from nats_bridge.permissions.reading import durable_consumer, existing, passing_consumers, replays
@@ -81,5 +82,5 @@ def _others(rule: CopyingRule, stored: list[str], known: KnownStreams) -> Iterat
             rule.target_connection,
             subject,
             f"checks whether others write to {rule.target_stream}{hint}",
-            without="every copy is confirmed one by one, which is slower",
+            without=OTHERS_UNSEEN,
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from nats_bridge.client.connection import Connection, open_connection
 from nats_bridge.client.jetstream_api import OWN_API, Json
-from nats_bridge.client.permission_violations import not_allowed, refused_publication
+from nats_bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.client.stream_advisories import StreamEvents
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import WITHOUT_ADVISORY
@@ -25,7 +25,7 @@ from nats_bridge.kinds.copying.model import OBJECT_STREAM, CopyingRule, MirrorRu
 from nats_bridge.kinds.copying.position.former_consumers import FormerConsumers
 from nats_bridge.kinds.copying.reading.source import SETS_APART
 from nats_bridge.kinds.copying.round import EntryContext
-from nats_bridge.kinds.copying.target import Target
+from nats_bridge.kinds.copying.target import OTHERS_UNSEEN, Target
 from nats_bridge.kinds.copying.target_subjects import common_subject, compiled_entry, destinations
 from nats_bridge.observability.rule_metrics import InFlight
 from nats_bridge.rules.context import RuleContext
@@ -98,6 +98,12 @@ class CopyRun(RuleRun):
                 f" {self._plans[0].sourcing.dialect} do not distinguish them: set dialect 2.10 or newer"
             )
 
+    def _effect_of(self, refusal: str) -> str:
+        """See `Connection`. The subjects of the target are not in the configuration."""
+        if refused_subscription(refusal) in [subject.encode() for subject in self._target_config.get("subjects") or ()]:
+            return OTHERS_UNSEEN
+        return self._connections[self.rule.target_connection].effect_of(refusal)
+
     async def _open(self) -> dict[str, Any]:
         rule = self.rule
         for lost in self._lost_headers:
@@ -107,7 +113,7 @@ class CopyRun(RuleRun):
         self._own = self._target = await open_connection(
             rule.target_connection, {**options, "no_echo": True}, client_name=self._settings.name
         )
-        self._own.effect_of = self._connections[rule.target_connection].effect_of
+        self._own.effect_of = self._effect_of
         self._own.on_end(self._connection_ended)
         self._events = StreamEvents(self._target)
         self.metrics.follow(rule.kind, self.counters, self._in_flight)

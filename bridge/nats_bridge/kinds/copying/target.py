@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from typing import Final
 
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES, counting, renamed
@@ -13,6 +14,9 @@ from nats_transforms.header_block import remove_prefix, untraced
 from nats_transforms.source_record import HEADER, TWIN_HEADER
 from nats_transforms.subject import matches
 from nats_transforms.timestamp import nanoseconds_of
+
+OTHERS_UNSEEN: Final = "every copy is confirmed one by one, which is slower"
+"""The effect of not receiving the messages that other clients write to the target."""
 
 _NANOSECONDS = 10**9
 _LIMITS = ("max_msgs", "max_bytes", "max_age", "max_msgs_per_subject")
