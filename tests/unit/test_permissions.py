@@ -16,7 +16,7 @@ from nats_bridge.errors import ConfigError
 from nats_bridge.kinds.copying.target_subjects import common_subject
 from nats_bridge.permissions import StreamFacts, grants_of
 from nats_bridge.permissions.denying import denied_subjects
-from nats_bridge.permissions.refusals import effect_of
+from nats_bridge.permissions.refusals import Refusals
 from nats_bridge.settings import load
 from nats_transforms.subject import collide, matches
 
@@ -236,10 +236,10 @@ def test_check_warns_of_a_destination_that_messages_choose(tmp_path: Path) -> No
 
 
 def test_a_refusal_is_an_error_unless_everything_works_without_it(tmp_path: Path) -> None:
-    settings = load(_file(tmp_path, MONITOR))
+    refusals = Refusals(load(_file(tmp_path, MONITOR)))
 
     def effect(way: str, subject: str, connection: str = "default") -> str:
-        return effect_of(settings, connection, f"nats: permissions violation for {way} to {subject}")
+        return refusals.effect(connection, f"nats: permissions violation for {way} to {subject}")
 
     assert effect("publish", '"$JS.API.CONSUMER.DELETE.S.xyz"') == (
         "removes consumers of short reads at once; without it they stay on the server for some seconds more"
@@ -251,4 +251,4 @@ def test_a_refusal_is_an_error_unless_everything_works_without_it(tmp_path: Path
         "receives the creation of stream S; without it"
     )
     assert effect("publish", '"$JS.API.CONSUMER.DELETE.S.xyz"', "elsewhere") == ""
-    assert effect_of(settings, "default", "nats: authorization violation") == ""
+    assert refusals.effect("default", "nats: authorization violation") == ""

@@ -37,6 +37,7 @@ from nats_bridge.telemetry.service import TelemetryService
 
 if TYPE_CHECKING:
     from nats_bridge.http.listener import Listener
+    from nats_bridge.permissions.refusals import Refusals
     from nats_bridge.settings.models import LeadershipSettings
 
 
@@ -76,6 +77,7 @@ class Sidecar:
         self._listener: Listener | None = None
         self._ended: BridgeError | None = None
         self._reported: set[tuple[str, str]] = set()  # remarks on servers that were logged, by connection
+        self._refusals: Refusals | None = None
         self._waiting_for = ""
         self._changing = asyncio.Lock()  # of connections and rules
         self._reopening: set[asyncio.Task[None]] = set()
@@ -315,9 +317,11 @@ class Sidecar:
         report()
 
     def _effect_of(self, connection: str, refusal: str) -> str:
-        from nats_bridge.permissions.refusals import effect_of
+        from nats_bridge.permissions.refusals import Refusals
 
-        return effect_of(self.settings, connection, refusal)
+        if self._refusals is None or self._refusals.settings is not self.settings:
+            self._refusals = Refusals(self.settings)
+        return self._refusals.effect(connection, refusal)
 
     def _report_untested(self, connection: Connection) -> None:
         remark = connection.untested_server

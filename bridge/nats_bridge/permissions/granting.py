@@ -132,18 +132,42 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
     Raises:
         CredentialsError: a connection's context cannot be read.
     """
+    inboxes = _inboxes(settings)
+    return _grants(inboxes, _all_needs(settings, inboxes, known or {}), _prefixes(settings, inboxes))
+
+
+def needs_of(settings: Settings) -> list[Need]:
+    """Compute the needs of a configuration, without facts about the streams.
+
+    Raises:
+        CredentialsError: a connection's context cannot be read.
+    """
+    inboxes = _inboxes(settings)
+    prefixes = _prefixes(settings, inboxes)
+    return [_at(prefixes[need.connection], need) for need in _all_needs(settings, inboxes, {})]
+
+
+def _inboxes(settings: Settings) -> dict[str, str]:
+    """Return the inbox prefix of each connection that is used."""
     used = {name for rule in settings.rules for name in rule.connections}
     used |= {settings.leadership.connection} if settings.leadership is not None else set()
-    inboxes = {
+    return {
         name: str(_without_secrets(connection, name)["inbox_prefix"].decode())
         for name, connection in settings.connections.items()
         if name in used
     }
+
+
+def _prefixes(settings: Settings, names: Iterable[str]) -> dict[str, str]:
+    return {name: api_prefix(settings.connections[name]) for name in names}
+
+
+def _all_needs(settings: Settings, inboxes: Mapping[str, str], known: KnownStreams) -> list[Need]:
     checked = {name for rule in settings.rules for name in rule.connections}
     needs = [*_account_needs(inboxes, checked), *_lease_needs(settings), *_connection_needs(inboxes)]
     for rule in settings.rules:
-        needs += _needs_of(rule, settings, known or {})
-    return _grants(inboxes, needs, {name: api_prefix(settings.connections[name]) for name in inboxes})
+        needs += _needs_of(rule, settings, known)
+    return needs
 
 
 def permissions_of(connections: Mapping[str, Connection], needs: Iterable[Need]) -> str:
