@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -298,6 +299,23 @@ class Copied(Scenario):
             local = f"$KV.{self.target[3:]}.local" if self.kind == "kv_sources" else f"{self.name}.local"
             answer = await self.peer.store(local.encode())
             await self.peer.api(f"STREAM.MSG.DELETE.{self.target}", {"seq": answer["seq"]})
+        if self.queue:
+            await self._leave_unacknowledged_copy()
+
+    async def _leave_unacknowledged_copy(self) -> None:
+        """Store a copy of the newest message, as a sidecar that is killed before it acknowledges the message."""
+        last = int((await self.peer.api(f"STREAM.INFO.{self.stream}"))["state"]["last_seq"])
+        message = (await self.peer.api(f"STREAM.MSG.GET.{self.stream}", {"seq": last}))["message"]
+        copies = {"last_by_subj": f"{self.name}.out.>"}
+        copy = (await self.peer.api(f"STREAM.MSG.GET.{self.target}", copies))["message"]
+        record = re.search(rb"(Nats-\S+-Source: \S+) \d+([^\r]*)\r\n", b64decode(copy["hdrs"]))
+        assert record is not None
+        subject = str(message["subject"])
+        other = copy["subject"].replace(".out.0.", ".in.")
+        rest = record[2].replace(other.encode(), subject.encode())  # empty on 2.9
+        line = b"%b %d%b\r\n" % (record[1], last, rest)
+        block = b64decode(message["hdrs"]).removesuffix(b"\r\n") + line + b"\r\n"
+        await self.peer.store(subject.replace(".in.", ".out.0.").encode(), b64decode(message["data"]), block)
 
 
 @dataclass(slots=True)
@@ -402,7 +420,7 @@ def every_kind(prefix: str, peer: RawPeer) -> list[Scenario]:
         Copied(f"{prefix}mirror", peer, kind="mirror"),
         Copied(f"{prefix}numbers", peer, kind="mirror", keep_sequence=True, numbered=True),
         Copied(f"{prefix}bucket", peer, kind="kv_sources"),
-        Copied(f"{prefix}queue", peer, queue=True),
+        Copied(f"{prefix}queue", peer, queue=True, numbered=True),
         Ingress(f"{prefix}ingress", peer),
         Advised(f"{prefix}advised", peer),
         Captured(f"{prefix}captured", peer),

@@ -26,15 +26,15 @@ def copying_needs(rule: CopyingRule, settings: Settings, dialect: Dialect, known
             stored.append(pattern.decode())
             yield write(target, stored[-1], f"stores copies in {stream}", computed=True)
         yield from existing(source.connection, source.name)
-        if source.acknowledge:
-            yield from _acknowledging(source, next(consumers).name, known)
-            continue
-        yield from passing_consumers(source.connection, source.name)
         yield write(
             source.connection,
             api_subject("STREAM.MSG.GET", source.name),
             f"checks whether {source.name} is still the same stream",
         )
+        if source.acknowledge:
+            yield from _acknowledging(source, next(consumers).name, known)
+        else:
+            yield from passing_consumers(source.connection, source.name)
     yield from existing(target, stream)
     if not (isinstance(rule, MirrorRule) and rule.keep_sequence):  # there the last number is the position
         yield from replays(target, stream)
