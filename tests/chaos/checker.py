@@ -78,6 +78,8 @@ def judge_process(story: Story) -> Judgement:
     judgement = Judgement("(sidecar)", "process", "keeps running")
     for what in story.unsettled:
         judgement.add("stuck", "violation", what, story.end)
+    for text in story.refused:
+        judgement.add("refused", "violation", text, story.end)
     for at, reason in story.ended_badly:
         # An end in the middle of a fault can be right (a server that is away at the start); never without one.
         verdict: Verdict = "allowed" if story.broken(at - 30, at - 0.001) else "violation"

@@ -17,6 +17,7 @@ What: TypeAlias = Literal[
     "invented",
     "stuck",
     "ended",
+    "refused",
 ]
 Verdict: TypeAlias = Literal["violation", "unknown", "allowed"]
 """`allowed`: the promise allows it, here and now; `unknown`: its cause cannot be determined."""

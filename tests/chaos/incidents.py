@@ -11,7 +11,7 @@ from typing import Any
 from nats_conformance.native_servers import NativeServer
 from tests.chaos.faults import Fault, drawn
 from tests.chaos.peers import Peer
-from tests.chaos.surroundings import NO_INBOX, PATIENCE, USERS, Surroundings
+from tests.chaos.surroundings import PATIENCE, Surroundings, without_inbox
 
 _NOTHING = "orders.none.>"
 
@@ -67,7 +67,7 @@ class Incidents:
         """Restart a server with permissions that forbid the sidecars their inboxes, and give them back."""
         node = drawn(self._surroundings.nodes, fault.draw)
         before = node.config
-        node.config = before.replace(USERS, NO_INBOX)
+        node.config = without_inbox(before)
         await self._restart([node])
         await asyncio.sleep(fault.hold)
         node.config = before

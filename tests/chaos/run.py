@@ -11,6 +11,8 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from nats_bridge.permissions.granting import as_text, grants_of
+from nats_bridge.settings import Settings as BridgeSettings
 from tests.chaos.checker import judge_history
 from tests.chaos.expiring import Expiring
 from tests.chaos.faults import faults
@@ -72,7 +74,7 @@ async def run(settings: Settings, directory: Path, report: Callable[[str], None]
     described = asdict(settings) | {"rules": [rule.name for rule in settings.rules]}
     historian.record("run", **described, began=time.time() - historian.now)
     with tempfile.TemporaryDirectory(prefix="chaos-") as stores:
-        surroundings = Surroundings(settings.topology, settings.version, Path(stores))
+        surroundings = Surroundings(settings.topology, settings.version, Path(stores), _permissions(settings))
         try:
             await surroundings.start()
             report(f"{len(surroundings.nodes)} server(s) {settings.version} and a witness are up")
@@ -81,6 +83,15 @@ async def run(settings: Settings, directory: Path, report: Callable[[str], None]
             await surroundings.close(report)
             historian.close()
     return judgements
+
+
+def _permissions(settings: Settings) -> str:
+    """Return the permissions that `check --permissions` prints for both configurations of a sidecar."""
+    everything = configuration(
+        settings.rules, ["nats://127.0.0.1"], "nats://127.0.0.1", 0, replicas=settings.replicas, edited=True
+    )
+    grants = grants_of(BridgeSettings.model_validate(everything))
+    return as_text([each for each in grants if each.connection == "default"])
 
 
 class _Run:
@@ -276,6 +287,8 @@ class _Run:
             {*(source for rule in rules for source in rule.sources if source != "events"), *(r.target for r in rules)}
             - {""}
         )
+        for text in sorted({text for sidecar in self._sidecars for text in sidecar.refusals()}):
+            self._historian.record("refused", text=text)
         for second_look in (False, True):
             await read_streams(self._peer, streams, self._historian, self._report)
             story, judgements = judge_history(self._historian.path, rules)

@@ -102,6 +102,17 @@ class Sidecar:
             return None
         return answer
 
+    def refusals(self) -> list[str]:
+        """Return what servers refused its processes, but for subscriptions to answers, which are a fault."""
+        lines = [
+            line
+            for log in self._directory.glob(f"sidecar-{self.number}-*.log")
+            for line in log.read_text("utf-8", "replace").splitlines()
+            if '"connection.refused"' in line
+        ]
+        said = [str(json.loads(line)["server_says"]) for line in lines]
+        return [text for text in said if "_inbox." not in text.lower()]
+
     async def stop(self) -> int | None:
         """SIGTERM, and no new start; the exit code."""
         self._ending = True

@@ -95,6 +95,7 @@ class Story:
         in_doubt: per rule, the sum of the counters of messages that it may have lost.
         out_of_order: per rule, the sum of the counter of that name.
         ended_badly: unrequested ends of a sidecar, and failures of a rule, with the reason.
+        refused: requests of sidecars that the servers refused, as these say it.
         unsettled: what was still waited for at the end; empty if the run came to rest.
     """
 
@@ -115,6 +116,7 @@ class Story:
     in_doubt: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     out_of_order: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     ended_badly: list[tuple[float, str]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
     unsettled: list[str] = field(default_factory=list)
     end: float = 0.0
     _versions: dict[tuple[str, int], list[Original]] = field(default_factory=dict)
@@ -338,6 +340,8 @@ class _Reader:
                     story.final[event["stream"]][sequence] = Stored(sequence, time_ns, Original(*row))
             case "settled":
                 story.unsettled = list(event["waiting"])
+            case "refused":
+                story.refused.append(event["text"])
 
     def finished(self) -> Story:
         story = self._story

@@ -9,7 +9,8 @@ from tests.chaos.findings import Judgement
 from tests.chaos.story import CLEAN_STOP, Story
 
 _TEXTS, _NUMBERS = ("rule", "kind", "promise"), ("expected", "seen", "lost", "duplicated", "reordered", "wrong")
-_LOSSES, _WRONG = ("lost", "stuck"), ("wrong subject", "wrong headers", "wrong bytes", "wrong sum", "invented", "ended")
+_LOSSES = ("lost", "stuck")
+_WRONG = ("wrong subject", "wrong headers", "wrong bytes", "wrong sum", "invented", "ended", "refused")
 _SHOWN = 10
 
 

@@ -19,23 +19,27 @@ from tests.chaos.wires import Wire
 
 Topology: TypeAlias = Literal["single", "cluster"]
 
-USERS = '[{user: "app", password: "app"}, {user: "sidecar", password: "sidecar"}]'
-"""The run's own user, and that of the sidecars."""
-
-NO_INBOX = USERS.replace('password: "sidecar"', 'password: "sidecar", permissions: {subscribe: {deny: "_INBOX.>"}}')
-"""The same users, of whom sidecars may not subscribe to answers."""
-
-_CONFIG = f"""
-accounts {{
-  SYS {{ users: [{{user: "sys", password: "sys"}}] }}
-  APP {{ jetstream: enabled, users: {USERS} }}
-}}
+_CONFIG = """
+accounts {
+  SYS { users: [{user: "sys", password: "sys"}] }
+  APP { jetstream: enabled, users: [
+    {user: "app", password: "app"}
+    {user: "sidecar", password: "sidecar"
+      %s
+    }
+  ] }
+}
 system_account: SYS
 no_auth_user: sidecar
 write_deadline: "2s"
 lame_duck_grace_period: "1s"
 """
-"""Step-down of the meta leader is asked for in the system account. A reader that does not read is cut off soon."""
+"""The run's own user, and the sidecars', who have the permissions that `check --permissions` prints.
+
+Step-down of the meta leader is requested in the system account. A reader that does not read is cut off soon.
+"""
+
+_SUBSCRIBE = "subscribe: { allow: ["
 
 _WITNESS = """
 max_payload: 8388608
@@ -47,6 +51,11 @@ PATIENCE = 90.0
 _LAME = 60.0  # seconds that a lame duck has; it takes one per client
 
 
+def without_inbox(config: str) -> str:
+    """Return a server's configuration that refuses sidecars the subscription to answers."""
+    return config.replace(_SUBSCRIBE, _SUBSCRIBE.replace("allow", 'deny: "_INBOX.>", allow'))
+
+
 class Surroundings:
     """Servers, the wires to them, and connections of the run's own.
 
@@ -54,11 +63,13 @@ class Surroundings:
         topology: one server, or a cluster of three with streams of three replicas.
         version: of the servers.
         directory: for stores and logs.
+        permissions: of the sidecars' user, as nats-server reads them.
     """
 
-    def __init__(self, topology: Topology, version: str, directory: Path) -> None:
+    def __init__(self, topology: Topology, version: str, directory: Path, permissions: str) -> None:
         self.topology = topology
         self.version = version
+        self._config = _CONFIG % permissions
         self.streams = streams_of(version)
         self._directory = directory
         self._cluster: NativeCluster | None = None
@@ -75,13 +86,13 @@ class Surroundings:
         if self.topology == "cluster":
             # Without advertising, clients know the wires alone.
             self._cluster = NativeCluster(
-                self.version, config=_CONFIG, directory=self._directory / "cluster", advertise=False
+                self.version, config=self._config, directory=self._directory / "cluster", advertise=False
             )
             await self._cluster.started()
             self.nodes = self._cluster.nodes
         else:
             node = NativeServer(
-                binary=fetch(self.version), config=_CONFIG, name="node-1", directory=self._directory / "node-1"
+                binary=fetch(self.version), config=self._config, name="node-1", directory=self._directory / "node-1"
             )
             await node.started()
             self.nodes = [node]
