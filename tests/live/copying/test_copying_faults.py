@@ -309,3 +309,24 @@ async def _stored_at_last(peer: RawPeer, here: Copies) -> int:
             answer = json.loads(reply.data)
             if "seq" in answer:
                 return int(answer["seq"])
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["seen deleted", "recreated at once"])
+async def test_an_idle_rule_notices_that_its_target_was_deleted(
+    at_once: bool, twin_version: str, servers: SharedServers, raw_peer: OpenPeer, unique_name: Name
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("idle"))
+    await Load(here.peer, here.name).burst(7)
+    async with running(settings_for(url, here.rule())) as bridge:
+        (run,) = bridge.runs
+        await here.holds(7)
+        await until(lambda: run.ready)
+        config = (await here.peer.api(f"STREAM.INFO.{here.target}"))["config"]
+        await here.peer.api(f"STREAM.DELETE.{here.target}")
+        if not at_once:
+            await until(lambda: not run.ready and "to exist" in str(run.waiting_for))
+        await here.peer.api(f"STREAM.CREATE.{here.target}", config)
+        await here.holds(7)
+        await until(lambda: run.ready)
+    await here.are_exact()

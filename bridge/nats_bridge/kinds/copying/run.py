@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nats_bridge.client.connection import Connection, open_connection
-from nats_bridge.client.jetstream_api import OWN_API, Json
+from nats_bridge.client.jetstream_api import OWN_API, STREAM_NOT_FOUND, Json
 from nats_bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.client.stream_advisories import StreamEvents
 from nats_bridge.client.tasks import end_tasks
@@ -70,6 +70,7 @@ class CopyRun(RuleRun):
         self._events = StreamEvents(self._target)
         self._follower: asyncio.Task[None] | None = None
         self._target_config: Json = {}
+        self._target_created = ""
         self._plans: list[EntryPlan] = []
         # for each source, the headers that its copies lose by the settings of both streams
         self._lost_headers: list[str] = []
@@ -81,7 +82,7 @@ class CopyRun(RuleRun):
         """Check target and sources; see `RuleRun`."""
         rule = self.rule
         target = await existing_stream(self._target, rule.name, rule.target_stream)
-        self._target_config = target["config"]
+        self._target_config, self._target_created = target["config"], str(target["created"])
         check_percent(self._target.server_version, f"rule '{rule.name}': target", rule.target_stream)
         self.remarks, self._lost_headers = (), []
         self._check_target(self._target_config)
@@ -209,13 +210,23 @@ class CopyRun(RuleRun):
         return InFlight(sum([entry.messages for entry in entries]), min(oldest, default=0))
 
     async def _follow_target(self) -> None:
-        """Follow changes of the target's configuration: from then on the server may copy natively."""
+        """Follow changes of the target's configuration: from then on the server may copy natively.
+
+        An entry that copies nothing at the moment would not notice that another client has deleted the target.
+        """
+        created = self._target_created
         while True:
             await self._events.next(WITHOUT_ADVISORY)
             try:
-                config = (await self._target.api.stream_info(self.rule.target_stream))["config"]
-            except ApiError:
-                continue  # deleted, or no answer: the entries see that themselves
+                target = await self._target.api.stream_info(self.rule.target_stream)
+            except ApiError as error:
+                if error.err_code == STREAM_NOT_FOUND and created:
+                    created = ""
+                    self._restart_rounds("the target was deleted")
+                continue
+            if created and target["created"] != created:
+                self._restart_rounds("the target was recreated")
+            created, config = str(target["created"]), target["config"]
             if config == self._target_config:
                 continue
             self._target_config = config
@@ -227,8 +238,11 @@ class CopyRun(RuleRun):
             except BridgeError as error:
                 self._fail(error)
                 return
-            for entry in self._entries:
-                entry.restart_round("the target's configuration was changed")
+            self._restart_rounds("the target's configuration was changed")
+
+    def _restart_rounds(self, reason: str) -> None:
+        for entry in self._entries:
+            entry.restart_round(reason)
 
     def _refused(self, text: str) -> None:
         """Handle a violation of permissions, which may be of any rule on the connection."""
