@@ -200,7 +200,7 @@ class Stage:
         }
 
     def _check_limits(self, answer: Mapping[str, Json]) -> None:
-        """In another user's account, limits are not behaviour of the server. In the suite's own, the case sets them."""
+        # In another user's account, limits are not behaviour of the server. In the suite's own, the case sets them.
         error = answer.get("error") or {}
         if self._moved != HERE and error.get("err_code") in _NO_ROOM:
             raise CannotPlay(f"the account has no room for it: {error.get('description')}", is_skip=True)

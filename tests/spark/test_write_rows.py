@@ -17,7 +17,7 @@ from nats_bridge_spark.sink import bundling
 from nats_bridge_spark.sink.bundling import BundleBuilder
 from nats_bridge_spark.sink.layout import RowLayout
 from nats_bridge_spark.sink.options import WriteOptions
-from nats_bridge_spark.sink.partition_write import _step
+from nats_bridge_spark.sink.partition_write import _rows_at_once
 from nats_bridge_spark.sink.plan import WritePlan
 from nats_bridge_spark.sink.row_ids import RowId, RowPlace, write_key
 from nats_bridge_spark.sink.stored_rows import StoredRows
@@ -196,7 +196,7 @@ def test_stored_rows_with_own_ids_are_left_out_whatever_their_size() -> None:
 @pytest.mark.parametrize(("most", "wanted"), [(8192, 1024), (32_768, 4096)])
 def test_a_piece_is_a_part_of_what_may_be_in_flight(most: int, wanted: int) -> None:
     rows = batch(*[("s.a", b"x", None)] * 5000)
-    assert _step(rows, most) == wanted
+    assert _rows_at_once(rows, most) == wanted
 
 
 def test_the_first_row_that_is_too_large_is_named() -> None:

@@ -138,7 +138,7 @@ def test_equals_the_pure_function(
 
 
 def test_subjects_leave_for_the_compact_map_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(republish_loop, "_HOT_BYTES", 10 * republish_loop._size_of(b"s.10"))
+    monkeypatch.setattr(republish_loop, "_HOT_BYTES", 10 * republish_loop._entry_size(b"s.10"))
     loop = encoder()
     out: list[bytes] = []
     for sequence in range(1, 301):
@@ -151,7 +151,7 @@ def test_subjects_leave_for_the_compact_map_and_come_back(monkeypatch: pytest.Mo
 
 
 def test_what_is_seen_often_stays_and_what_is_not_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(republish_loop, "_HOT_BYTES", 10 * republish_loop._size_of(b"often.1"))
+    monkeypatch.setattr(republish_loop, "_HOT_BYTES", 10 * republish_loop._entry_size(b"often.1"))
     loop = encoder()
     often = [b"often.%d" % number for number in range(5)]
     for sequence in range(1, 4001):

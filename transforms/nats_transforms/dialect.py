@@ -45,7 +45,7 @@ def _reached(firsts: tuple[Version, ...], version: Version) -> bool:
 
 
 def _since(*firsts: Version, until: tuple[Version, ...] = ()) -> Any:
-    """Define a flag of `Dialect` that is true from these versions on, one for each minor line; see `Feature`."""
+    # One version for each minor line; see `Feature`.
     return field(metadata={_FEATURE: Feature(firsts, until)})
 
 

@@ -127,7 +127,7 @@ def _candidates(pattern: bytes, wanted: bytes, parts: Sequence[DestinationPart])
 
 
 def _rests() -> Iterator[bytes]:
-    """Each form without its first token, whole, and without its first two."""
+    # A form without its first token, whole, and without its first two.
     for form in _EXAMPLES:
         row = tokens(form)
         yield from (DOT.join(row[start:]) for start in (1, 0, 2) if row[start:])

@@ -22,8 +22,8 @@ from nats_bridge.settings import Settings
 _log = structlog.get_logger("bridge.sidecar")
 
 
-def _suit_hot_paths() -> None:
-    """Tune the garbage collector and malloc for the hot paths: many short-lived tuples, large reads, no cycles."""
+def _tune_for_hot_paths() -> None:
+    # They create many short-lived tuples, no cycles, and large reads.
     gc.set_threshold(200_000, 50, 100)
     keep_freed_memory()
 
@@ -49,7 +49,7 @@ async def run(settings: Settings, config_path: Path, config_hash: str | None = N
         config=str(config_path),
         rules=len(settings.rules),
     )
-    _suit_hot_paths()
+    _tune_for_hot_paths()
     sidecar = Sidecar(settings, config_path, config_hash or content_hash(config_path))
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()

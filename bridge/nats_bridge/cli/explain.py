@@ -119,8 +119,8 @@ _DEFECTS: Final = {
 def _heading(transform: Transform) -> list[str]:
     """Return the lines that show the transform and the defects that servers have with it."""
     lines = [
-        f"source       {_shown(transform.pattern)}",
-        f"destination  {_shown(transform.destination) or '(empty: no transform)'}",
+        f"source       {_escaped(transform.pattern)}",
+        f"destination  {_escaped(transform.destination) or '(empty: no transform)'}",
         f"server       {transform.dialect.name}",
     ]
     warnings = [_DEFECTS.get(defect, defect) for defect in transform.defects]
@@ -129,14 +129,14 @@ def _heading(transform: Transform) -> list[str]:
 
 def _subject_lines(explanation: Explanation, dialect: Dialect) -> list[str]:
     """Explain one subject: the result and the source of each of its tokens, or why there is none."""
-    subject = _shown(explanation.subject)
+    subject = _escaped(explanation.subject)
     if explanation.mismatch is not None:
         return ["", f"{subject} → {click.style('no match', fg='red')}: {explanation.mismatch.reason}"]
     result = explanation.result or b""
     rows = [("#", "token", "becomes", "how")]
     for at, token in enumerate(explanation.tokens, 1):
-        rows.append((str(at), _shown(token.token), _shown(token.result), _how(token)))
-    lines = ["", f"{subject} → {click.style(_shown(result), fg='green', bold=True)}", "", *_table(rows)]
+        rows.append((str(at), _escaped(token.token), _escaped(token.result), _how(token)))
+    lines = ["", f"{subject} → {click.style(_escaped(result), fg='green', bold=True)}", "", *_table(rows)]
     if not is_valid_publish(result):
         fate = (
             "republish drops it, ingress transforms store it"
@@ -158,9 +158,9 @@ def _how(token: TokenOrigin) -> str:
         case Kind.WILDCARD:
             return inputs
         case Kind.PARTITION:
-            key = _shown(b"".join(item.value for item in token.inputs))
+            key = _escaped(b"".join(item.value for item in token.inputs))
             hashed = f"FNV-1a of '{key}' is {token.hash}"
-            return f"{inputs}; {hashed}, modulo {token.modulus} is {_shown(token.result)}"
+            return f"{inputs}; {hashed}, modulo {token.modulus} is {_escaped(token.result)}"
         case Kind.RANDOM:
             return f"a random number below {token.arguments['n']}, another one next time"
         case Kind.SPLIT:
@@ -189,7 +189,7 @@ def _bytes(token: TokenOrigin, side: str = "") -> str:
 def _input(item: Input) -> str:
     if item.wildcard is None or item.position is None:
         return "the entire subject"
-    return f"{_place(item.wildcard, item.position)} '{_shown(item.value)}'"
+    return f"{_place(item.wildcard, item.position)} '{_escaped(item.value)}'"
 
 
 def _place(index: int, position: int) -> str:
@@ -212,8 +212,7 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     return [click.style(lines[0], dim=True), *lines[1:]]
 
 
-def _shown(raw: bytes) -> str:
-    """Escape control characters and bytes that are not UTF-8 for a terminal."""
+def _escaped(raw: bytes) -> str:
     return one_line(text_of(raw))
 
 

@@ -70,15 +70,14 @@ async def _watched(settings: Settings, name: str, stalled_after: float, *, as_js
         with stopping() as stop:
             while not stop.event.is_set():
                 states = await watch.look()
-                if all(_is_known(state, clock() - began >= stalled_after) for state in states):
+                if all(_is_certain(state, clock() - began >= stalled_after) for state in states):
                     break
                 await happens(stop.event, within=_BETWEEN)
     show(lambda: _data(states), lambda: _lines(states), as_json=as_json)
     return stop.code or (EXIT_GOOD if all(map(_is_good, states)) else EXIT_NO)
 
 
-def _is_known(state: LinkState, enough: bool) -> bool:
-    """Return whether the state of a link is certain: up to date, stalled, or making progress for long enough."""
+def _is_certain(state: LinkState, enough: bool) -> bool:
     return not state.behind or state.reason is not None or (enough and state.stalled == 0)
 
 

@@ -159,7 +159,6 @@ class BatchParser:
             self._unread_size = len(rest)
 
     def _hand_over(self) -> None:
-        """Deliver to each subscription the messages that were read for it."""
         batches, self._sorted = self._sorted, {}
         for route, batch in batches.values():
             self._deliver(route, batch)
@@ -181,10 +180,7 @@ class BatchParser:
         return None if route is None or route.in_bulk is None else (route.in_bulk, fields[2])
 
     def _take_bulk(self, data: bytes, position: int) -> int:
-        """Let the subscription of the first message take messages in bulk.
-
-        Everything before them was passed on already.
-        """
+        # Everything before `position` was passed on already.
         found = self._bulk_route(data, position)
         return found[0](data, position, found[1]) if found else position
 
@@ -277,7 +273,7 @@ class BatchParser:
                     self._wanted = checked_size(stop - start) + start + 2 - position
                     break
                 if count > 5:
-                    fields = _spaced_subject(fields, 3)
+                    fields = _with_spaced_subject(fields, 3)
                 sid = fields[2]
                 reply = fields[3] if count > 4 else b""
                 block = b""
@@ -288,7 +284,7 @@ class BatchParser:
                     self._wanted = checked_size(stop - start) + start + 2 - position
                     break
                 if count > 6:
-                    fields = _spaced_subject(fields, 4)
+                    fields = _with_spaced_subject(fields, 4)
                 sid = fields[2]
                 reply = fields[3] if count > 5 else b""
                 body = start + int(fields[-2])
@@ -376,9 +372,5 @@ class BatchParser:
             raise errors.ProtocolError(f"nats: unknown protocol line {line[:80]!r}")
 
 
-def _spaced_subject(fields: list[bytes], behind: int) -> list[bytes]:
-    """Return the fields of a delivery whose subject contains spaces.
-
-    `behind` is the number of fields after the subject.
-    """
+def _with_spaced_subject(fields: list[bytes], behind: int) -> list[bytes]:
     return [fields[0], b" ".join(fields[1:-behind]), *fields[-behind:]]

@@ -313,7 +313,7 @@ class Connection:
         self.api.inbox_refused(inbox)
 
     async def _renew(self) -> None:
-        """Reconnect, which checks permissions and subscribes again. Servers do not announce changed permissions."""
+        # Servers do not announce changed permissions. Each connection checks them, and subscribes again.
         await asyncio.sleep(self._schedule.keep(asyncio.get_running_loop().time()))
         if self.refused_inbox is not None:
             await self.client.reconnect(nats_py.errors.Error(f"the server refuses the inbox {self.refused_inbox}"))
@@ -358,7 +358,7 @@ async def open_connection(
     options = dict(options)
     longest_wait, api_prefix = options.pop("reconnect_max_wait", LONGEST_WAIT), options.pop("api_prefix", OWN_API)
     connection = Connection(name, float(longest_wait), client_name, api_prefix)
-    connection.servers = tuple(_redacted(str(server)) for server in options.get("servers", ()))
+    connection.servers = tuple(_without_credentials(str(server)) for server in options.get("servers", ()))
     failures: list[Exception] = []
     limit = asyncio.timeout(float(options.get("connect_timeout", 5)))
 
@@ -463,7 +463,6 @@ def plain_reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _redacted(server: str) -> str:
-    """Return a server's address without user name and password."""
+def _without_credentials(server: str) -> str:
     scheme, separator, rest = server.rpartition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -56,17 +56,14 @@ _DOUBTED = 2
 """Repeated questions after a consumer that a cluster may have."""
 
 
-def _name_of(listed: Any) -> str:
-    """Return the name of a list's entry: a name, a consumer, or a stream."""
+def _listed_name(listed: Any) -> str:
+    # An entry of a list is a name, a consumer, or a stream.
     return str(listed if isinstance(listed, str) else listed.get("name") or listed["config"]["name"])
 
 
 def _is_clustered(stream: Json) -> bool:
-    """Return whether `cluster` in an answer to STREAM.INFO describes a real cluster.
-
-    From 2.10 on, a leafnode server outside a cluster reports one named after itself, without other servers, for its
-    streams but not for its consumers.
-    """
+    # From 2.10 on, a leafnode server outside a cluster reports a cluster named after itself, without other
+    # servers, for its streams but not for its consumers.
     name = stream.get("name")
     return bool(name) and (name != stream.get("leader") or bool(stream.get("replicas")))
 
@@ -214,7 +211,7 @@ class JetStreamApi:
             )
         for what in _LED:
             about = self.subject(f"{what.upper()}.INFO.")
-            if not subject.startswith(about) or self._has_leader(subject[len(about) :].split(".")[0], reply):
+            if not subject.startswith(about) or self._is_from_leader(subject[len(about) :].split(".")[0], reply):
                 continue
             raise ApiError(
                 f"connection '{self.connection}': {subject}: the {what} has no leader yet",
@@ -224,12 +221,9 @@ class JetStreamApi:
             )
         return reply
 
-    def _has_leader(self, stream: str, info: Json) -> bool:
-        """Return whether the answer about a stream or consumer is its leader's.
-
-        A restarted server answers from its old state until it has found the leader. At first it answers as if it were
-        not in a cluster, and reports another creation time for each stream, from its local store (2.10.27).
-        """
+    def _is_from_leader(self, stream: str, info: Json) -> bool:
+        # A restarted server answers from its old state until it has found the leader. At first it answers as if it
+        # were not in a cluster, and reports another creation time for each stream, from its local store (2.10.27).
         cluster = info.get("cluster")
         return stream not in self._in_clusters if cluster is None else bool(cluster.get("leader"))
 
@@ -354,7 +348,7 @@ class JetStreamApi:
             found, missing, total = page.get(member) or [], page.get("missing") or [], int(page.get("total", 0))
             listed += found
             silent += missing
-            passed += len(found) + len(set(missing).difference(map(_name_of, found)))
+            passed += len(found) + len(set(missing).difference(map(_listed_name, found)))
             if not (found or missing) or passed >= total:
                 return listed, silent, total
 

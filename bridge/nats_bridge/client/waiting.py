@@ -46,9 +46,8 @@ class RetryPolicy:
         await asyncio.sleep(self.after(failures))
 
 
-def _in_turn(*pauses: float, chance: float = 0.0) -> RetryPolicy:
-    """Pause for these times in turn, then keep the last one. `chance` is the random part of each."""
-    return RetryPolicy(wait_chain(*(wait_random((1 - chance) * pause, pause) for pause in pauses)))
+def _in_turn(*pauses: float, random_part: float = 0.0) -> RetryPolicy:
+    return RetryPolicy(wait_chain(*(wait_random((1 - random_part) * pause, pause) for pause in pauses)))
 
 
 # Pauses between attempts:
@@ -77,7 +76,7 @@ NOT_STORED: Final = _in_turn(0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 SERVER_AWAY: Final = _in_turn(0.25, 0.5, 1.0, 2.0, 5.0)
 """Something could not start because a server was unreachable."""
 
-RULE_FAILED: Final = _in_turn(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, chance=0.2)
+RULE_FAILED: Final = _in_turn(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, random_part=0.2)
 """A rule failed. The random part keeps many sidecars from starting at the same time."""
 
 # Intervals of repeated checks, in seconds:

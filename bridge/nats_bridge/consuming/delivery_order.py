@@ -318,7 +318,7 @@ def last_named(block: bytes) -> int:
 
 
 def _any_redelivered(batch: list[Delivered]) -> bool:
-    """Return whether any message's delivery count is not 1. The parts before it are equal in the whole batch."""
+    # The delivery count is not 1. The parts of the reply subject before it are equal in the whole batch.
     reply = batch[0][1]
     opening = reply.rsplit(b".", fields_behind(reply) + 1)[0] + b".1."
     return not all(message[1].startswith(opening) for message in batch)

@@ -163,13 +163,8 @@ class OrderedReader(Reader):
                     raise AssertionError("this reader can read again")
 
     def _is_of_another_life(self, ack: AckReply) -> bool:
-        """Return whether a message is younger than one of the stream with a higher sequence.
-
-        Then the stream has begun again.
-
-        A stream in memory, or of a server that another one replaces, keeps its creation time. If its server is back
-        before heartbeats are missing, nothing else shows it.
-        """
+        # A stream in memory, or of a server that another one replaces, keeps its creation time. If its server is back
+        # before heartbeats are missing, only a younger message with a lower sequence shows the new stream.
         return any(
             stored.sequence >= ack.stream_sequence and stored.time_ns < ack.time_ns for stored in self.known.messages
         )
@@ -325,7 +320,7 @@ class OrderedReader(Reader):
         return True
 
     async def _drop_deliveries(self) -> None:
-        """Drop the consumer's deliveries, which must not mix with those of its successor."""
+        # They must not mix with deliveries of the consumer's successor.
         await self._listen()
         self._life.discard()
 
@@ -341,12 +336,9 @@ class OrderedReader(Reader):
         return max(held - (self._order.messages - unproven.messages), 0)
 
     async def _listen_again(self) -> None:
-        """Unsubscribe from the inbox and subscribe again, so that the server sees renewed interest.
-
-        If a connection breaks while a server (2.9 to 2.15) sends, and the subscription is back before the server has
-        noticed the failed delivery, it marks the consumer inactive and never sees renewed interest: it would not
-        deliver again.
-        """
+        # A new subscription makes the server see renewed interest. If a connection breaks while a server (2.9 to 2.15)
+        # sends, and the subscription is back before the server has noticed the failed delivery, the server marks the
+        # consumer inactive, never sees renewed interest, and would not deliver again.
         assert self._subscription is not None
         await self._subscription.release()
         self._subscription = await self._subscribe(self.consumer.inbox)

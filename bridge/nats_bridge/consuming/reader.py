@@ -249,7 +249,7 @@ class Reader(ABC):
         if self._life.state == "opening":  # the consumer's numbers are not known yet
             pending = sum(len(item) for item in self._life.queue if isinstance(item, list))
         else:
-            pending = self._order.pending([_sent_by(item) for item in self._life.items])
+            pending = self._order.pending([_last_sent_by(item) for item in self._life.items])
         await self._release()
         return pending
 
@@ -348,7 +348,7 @@ class Reader(ABC):
             self._work(waiting)
 
     def _report_arrival(self) -> None:
-        """Let the server send more: a consumer without a position uses the acknowledgement for nothing else."""
+        # A consumer without a position uses acknowledgements only to let the server send more.
         if self._newest and self.consumer.has_sent(self._newest):
             self.connection.client.answer(self._newest)
 
@@ -361,10 +361,8 @@ class Reader(ABC):
         return self._sort_out(batch) if all(map(is_delivery, batch)) else self._deliver_own(batch)
 
     def _deliver_own(self, batch: list[Delivered]) -> Awaitable[None] | None:
-        """Take a batch without messages that another client has published to the inbox.
-
-        Servers (2.9 to 2.15) let no client publish with such a reply subject as deliveries have.
-        """
+        # Another client has published the others to the inbox. Servers (2.9 to 2.15) let no client publish with such a
+        # reply subject as deliveries have.
         own = [message for message in batch if is_delivery(message)]
         self._say_forged(f"{len(batch) - len(own)} messages that are no deliveries")
         return self._deliver(own) if own else None
@@ -434,7 +432,7 @@ class Reader(ABC):
         self._check_due.set()
 
     def _on_creations(self, batch: list[Delivered]) -> None:
-        """Check at once: messages of a stream that is soon deleted again would be lost silently."""
+        # Checked at once: messages of a stream that is soon deleted again would be lost silently.
         self._lives += sum(self.connection.api.reports(payload) for _, _, _, payload in batch)
         self._check_due.set()
 
@@ -469,7 +467,6 @@ class Reader(ABC):
             await self.idle()
 
     def _prove(self, upto: int, messages: int, jumped: int) -> None:
-        """Note that every message up to a stream sequence was delivered; see `DeliveryOrder.prove`."""
         self._sink.vanished(self._order.prove(upto, messages, jumped))
         self._compared_at = asyncio.get_running_loop().time()
 
@@ -583,6 +580,5 @@ class Reader(ABC):
         """
 
 
-def _sent_by(item: Queued) -> int:
-    """Return the last delivery that a batch or a heartbeat shows to be sent, by its number."""
+def _last_sent_by(item: Queued) -> int:
     return last_sent(item) if isinstance(item, list) else last_named(item[1])

@@ -255,7 +255,7 @@ class RuleConsumer:
         deadline = asyncio.get_running_loop().time() + TAKEOVER
         # While another process is bound, the position moves. The server notices a killed process after a moment.
         while (info := await api.consumer_info(plan.stream, plan.durable_name)) and info.get("push_bound"):
-            if self._is_mine_to_take(info):
+            if self._may_take(info):
                 break
             if asyncio.get_running_loop().time() > deadline:
                 raise self._in_use()
@@ -353,8 +353,8 @@ class RuleConsumer:
         info = await api.consumer_info(plan.stream, plan.durable_name)
         if info is None:
             return None
-        if plan.position == "acknowledged" and (info.get("push_bound") or self._must_restart(info)):
-            if info.get("push_bound") and not self._is_mine_to_take(info):
+        if plan.position == "acknowledged" and (info.get("push_bound") or self._must_recreate(info)):
+            if info.get("push_bound") and not self._may_take(info):
                 raise self._in_use()
             await self._take_away(_position_of(info))
             return None
@@ -370,7 +370,7 @@ class RuleConsumer:
             raise self._in_use()  # the process that moved the position has published up to there
         after = _position_of(info) if handled is None else handled
         if other := self._differing(info["config"]):
-            if info.get("push_bound") and not self._is_mine_to_take(info):
+            if info.get("push_bound") and not self._may_take(info):
                 raise self._in_use()
             _log.warning(
                 "consumer.reconfigured",
@@ -396,25 +396,16 @@ class RuleConsumer:
         self.name, self._delivered_to = plan.durable_name, self.inbox
         return info
 
-    def _is_mine_to_take(self, info: Json) -> bool:
-        """Return whether a bound durable consumer may be taken.
-
-        It may be taken with the lease, or from a lost connection of this process.
-        """
+    def _may_take(self, info: Json) -> bool:
+        # Without the lease, only from a lost connection of this process.
         return self._has_lease or info["config"].get("deliver_subject") == self._delivered_to
 
-    def _must_restart(self, info: Json) -> bool:
-        """Return whether the consumer must be recreated to deliver everything in order.
-
-        Some messages are unacknowledged, or other filters may have skipped some before the position.
-        """
+    def _must_recreate(self, info: Json) -> bool:
+        # Some messages are unacknowledged, or other filters may have skipped some before the position.
         return bool(info.get("num_ack_pending") or self._differing(info["config"]))
 
     def _differing(self, config: Json) -> list[str]:
-        """Return the members of the configuration that require another consumer.
-
-        A server that has searched for messages of other filters does not search the part again that it has passed.
-        """
+        # A server that has searched for messages of other filters does not search the part again that it has passed.
         wanted = self._wanted
         return [name for name in (*_SELECTING, *_LASTING) if (config.get(name) or None) != wanted.get(name)]
 
@@ -651,5 +642,5 @@ def _position_of(info: Json) -> int:
 
 
 def _shortened(description: str) -> str:
-    """Shorten a description so that `_bound` can append its suffix."""
+    # `_bound` appends its suffix.
     return description.encode()[:_LONGEST].decode(errors="ignore")

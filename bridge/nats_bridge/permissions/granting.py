@@ -152,7 +152,7 @@ def _inboxes(settings: Settings) -> dict[str, str]:
     used = {name for rule in settings.rules for name in rule.connections}
     used |= {settings.leadership.connection} if settings.leadership is not None else set()
     return {
-        name: str(_without_secrets(connection, name)["inbox_prefix"].decode())
+        name: str(_options_without_secrets(connection, name)["inbox_prefix"].decode())
         for name, connection in settings.connections.items()
         if name in used
     }
@@ -187,17 +187,16 @@ def api_prefix(connection: Connection) -> str:
     Raises:
         CredentialsError: its context cannot be read.
     """
-    return str(_without_secrets(connection).get("api_prefix", OWN_API))
+    return str(_options_without_secrets(connection).get("api_prefix", OWN_API))
 
 
-def _without_secrets(connection: Connection, name: str = "default") -> dict[str, Any]:
-    """Return the options of a connection, without those whose files may only exist where the sidecar runs."""
+def _options_without_secrets(connection: Connection, name: str = "default") -> dict[str, Any]:
+    # The files of secrets may only exist where the sidecar runs.
     without = dict.fromkeys((*CREDENTIALS, "password_file", "tls"))
     return connect_options(connection.model_copy(update=without), name)
 
 
-def _at(prefix: str, need: Need) -> Need:
-    """Return the need with the connection's own prefix before requests to JetStream."""
+def _with_prefix(prefix: str, need: Need) -> Need:
     if need.computed or not need.subject.startswith(f"{OWN_API}."):
         return need
     return replace(need, subject=prefix + need.subject[len(OWN_API) :])
@@ -208,7 +207,7 @@ def _grants(inboxes: Mapping[str, str], needs: Sequence[Need], prefixes: Mapping
     found = []
     for name, prefix in inboxes.items():
         answers = listen(name, f"{prefix}.>", "answers and deliveries")
-        asked = [answers, *(_at(prefixes[name], need) for need in needs if need.connection == name)]
+        asked = [answers, *(_with_prefix(prefixes[name], need) for need in needs if need.connection == name)]
         published = [need for need in asked if need.way == "publish"]
         denied = denied_subjects(
             (need.subject for need in published if need.computed),
@@ -247,10 +246,7 @@ def _granted(needs: list[Need]) -> Iterator[Grant]:
 
 
 def _covers(wider: str, subject: str) -> bool:
-    """Return whether permission for one subject includes the other.
-
-    A plain subscription covers those in queue groups.
-    """
+    # Permission for a plain subscription includes those in queue groups.
     wide, _, wide_queue = wider.partition(" ")
     narrow, _, narrow_queue = subject.partition(" ")
     return wide_queue in ("", narrow_queue) and is_subset(narrow.encode(), wide.encode())
@@ -305,16 +301,16 @@ def _command(connection: ConnectionGrants) -> Iterable[str]:
     yield "permissions=("
     for way, flag in (("publish", "pub"), ("subscribe", "sub")):
         grants = [grant for grant in connection.grants if grant.way == way]
-        yield from (f"  --allow-{flag} {_argument(grant.subject)}  # {_comment(grant)}" for grant in grants)
+        yield from (f"  --allow-{flag} {_nsc_argument(grant.subject)}  # {_comment(grant)}" for grant in grants)
         if not grants:
             yield f"  --deny-{flag} '>'"
-    yield from (f"  --deny-pub {_argument(subject)}" for subject in connection.denied)
+    yield from (f"  --deny-pub {_nsc_argument(subject)}" for subject in connection.denied)
     yield ")"
     yield 'nsc edit user --name NAME "${permissions[@]}"'
 
 
-def _argument(subject: str) -> str:
-    """Return a subject as nsc reads it: a line of values that commas separate, and quotes surround."""
+def _nsc_argument(subject: str) -> str:
+    # nsc reads a line of values that commas separate, and quotes surround.
     plain = not set(subject) & set(',"')
     return shlex.quote(subject if plain else '"' + subject.replace('"', '""') + '"')
 

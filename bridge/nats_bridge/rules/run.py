@@ -184,15 +184,15 @@ class RuleRun(ABC):
         """Close open resources. Send nothing to a server except to unsubscribe."""
 
     async def _leave(self) -> None:
-        """Before `_close`: clean up after a drain that took too long, while the run may still act."""
+        # A run cleans up here before `_close`, after a drain that took too long, while it may still act.
         return
 
     async def _cut(self) -> None:
-        """Clean up before `_close` when the run may no longer act."""
+        # A run cleans up here before `_close`, if it may no longer act.
         return
 
     def _unfinished(self) -> int:
-        """Return the number of messages that `abandon` loses and no counter includes."""
+        # The number of messages that `abandon` loses and no counter includes.
         return 0
 
     @property
@@ -256,7 +256,7 @@ class RuleRun(ABC):
             self._context.failed(self)
 
     def _follow(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
-        """Return a task whose error ends the run."""
+        # An error of the task ends the run.
         task.add_done_callback(self._over)
         return task
 
@@ -265,7 +265,7 @@ class RuleRun(ABC):
             self._fail(error)
 
     def _warn(self, event: str, **what: Any) -> None:
-        """Warn of an event that can happen for each message, no more often than its `Pace` allows."""
+        # The event can happen for each message.
         if self._warned.setdefault(event, Pace()).due():
             self._log.warning(event, **what)
 

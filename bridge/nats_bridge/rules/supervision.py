@@ -354,10 +354,7 @@ class Supervision:
         return "nothing"
 
     def _next_attempt(self, event: SupervisionEvent) -> StartAttempt:
-        """Return the next attempt.
-
-        A further one only if the step is repeated and no other replica could lead in between.
-        """
+        # A further one only if the step is repeated and no other replica could lead in between.
         again = self.state in ("unchecked", "unstarted") or event == "led"
         return self.attempt if again else StartAttempt(0, self.attempt.obstacle)
 

@@ -523,6 +523,6 @@ def _no_term() -> Term:
 
 
 async def _is_still_led(term: Term) -> bool:
-    """Wait until it is known whether the term continues, if it may be over."""
+    # While the fence is closed, the term may be over.
     await first_of(term.lost.wait(), term.fence.opened())
     return not term.lost.is_set()

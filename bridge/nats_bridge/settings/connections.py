@@ -71,7 +71,7 @@ PATH_FIELDS: Final = frozenset({*SECRET_FILES, *TLS_FILES})
 
 
 def _listed(value: Any) -> Any:
-    """A single string is parsed like in nats' own tools: servers with commas between them."""
+    # The tools of nats accept servers with commas between them.
     if isinstance(value, str):
         return [part.strip() for part in value.split(",")]
     return value

@@ -150,6 +150,6 @@ def _is_json(value: str) -> bool:
 
 
 def _takes_text(keys: list[str]) -> bool:
-    """Return whether a value is a text even if it begins as JSON does, such as `[::1]:8322`."""
+    # Such a value is a text even if it begins as JSON does: `[::1]:8322`.
     field = place_of(tuple(keys)).field
     return field is not None and field.annotation in {str, str | None}

@@ -141,7 +141,7 @@ def _with_paths(given: Any, folder: FilePath) -> Any:
 
 
 def _distinct(problems: list[Problem]) -> list[Problem]:
-    """Without the 'is missing' of a key that another one misspells."""
+    # A misspelled key is missing as well. Report only the misspelling.
     suggested = {(*problem.path[:-1], problem.suggests) for problem in problems}
     return [each for each in problems if each.missing is None or (*each.path, each.missing) not in suggested]
 

@@ -39,7 +39,7 @@ def configuration_schema() -> dict[str, Any]:
 
 
 def _dialect(schema: dict[str, Any]) -> None:
-    """Completion suggests the known lines; a full version is valid as well."""
+    # Completion suggests the known lines. A full version is valid as well.
     schema["examples"] = ["native", *(f"{major}.{minor}" for major, minor in NEWEST_PATCHES)]
 
 
@@ -57,5 +57,5 @@ def _cleaned(schema: Any) -> None:
 
 
 def _is_keyword(key: str, schema: dict[str, Any]) -> bool:
-    """Return whether a key is a keyword here, and not the name of a property such as `log.format`."""
+    # A property may have a keyword's name, such as `log.format`.
     return isinstance(schema[key], str) or key == "discriminator"

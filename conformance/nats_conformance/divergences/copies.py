@@ -47,7 +47,7 @@ def _mirror_record(pair: Pair) -> Pair:
 
 
 def _earlier_records(pair: Pair) -> Pair:
-    """Before 2.11 servers leave in all records of earlier copies but the first."""
+    # Before 2.11, servers leave in all records of earlier copies but the first.
     if pair.subject.behaviour.copies_lose_every_earlier_record or not pair.copies:
         return pair
     return pair.with_expected_blocks(lambda block: _EARLIER_RECORD.sub(b"", block))

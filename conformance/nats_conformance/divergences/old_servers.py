@@ -38,7 +38,7 @@ def _accepted_source(pair: Pair) -> Pair:
 
 
 def _stored_by_older(pair: Pair) -> Pair:
-    """Ignore headers that a server older than the dialect stores and newer ones remove."""
+    # A server older than the dialect stores headers that newer ones remove.
     if pair.subject.server_behaviour.version >= pair.subject.version:
         return pair
     return pair.with_seen_blocks(lambda block: _REQUEST_INFO.sub(b"", _STATUS.sub(b"NATS/1.0\r\n", block)))

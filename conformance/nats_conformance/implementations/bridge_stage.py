@@ -297,7 +297,7 @@ class BridgeStage:
         return int(answer["message"]["seq"]) if "message" in answer else 0
 
     async def _unlisted(self, account: int, stream: str, rule: PlannedRule) -> list[tuple[int, int]]:
-        """Return the same by the newest selected message, if the server does not list the rule's consumer."""
+        # Without the rule's consumer, the newest selected message shows the position.
         if rule.kind != "republish" or "durable" not in rule.more:
             return [(0, 1)]
         return [(await self._newest(account, stream, rule.native.get("src") or ">"), 0)]

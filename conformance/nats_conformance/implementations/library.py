@@ -271,7 +271,7 @@ async def _transformed(library: _Library, case: Case, transform: TransformCase, 
 
 
 async def _subjects_decide(case: Case, transform: TransformCase, engine: TransformsEngine) -> bool:
-    """Return whether a server refuses a stream although its transform is valid: a cycle, a source that misses it."""
+    # A server can refuse a stream although its transform is valid: a cycle, or a source that misses it.
     whole = await AccountModel(engine, engine.dialect).play(case)
     alone = await engine.transform(transform.source, transform.destination, transform.place, transform.subjects)
     return whole.decisions[-1].refusal is not None and isinstance(alone, tuple)

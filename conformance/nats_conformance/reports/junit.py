@@ -81,5 +81,5 @@ def _element(parent: ElementTree.Element, tag: str, **attributes: object) -> Ele
 
 
 def _xml(text: str) -> str:
-    """Escape characters that XML cannot contain (control characters, lone surrogates)."""
+    # XML cannot contain control characters and lone surrogates.
     return _NOT_XML.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)

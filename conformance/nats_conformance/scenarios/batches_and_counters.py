@@ -75,8 +75,8 @@ async def schedule_is_republished_twice(laboratory: Laboratory) -> Facts:
     }
 
 
-def _fast(account: Account, number: int, operation: int) -> None:
-    """Send a message of a fast batch. The reply subject identifies it for the subscriber of the answers."""
+def _publish_in_fast_batch(account: Account, number: int, operation: int) -> None:
+    # The reply subject identifies the message for the subscriber of the answers.
     account.client.publish(message("in.a", str(number)), f"answer.b.10.fail.{number}.{operation}.$FI".encode())
 
 
@@ -86,7 +86,7 @@ async def fast_batch_is_republished(laboratory: Laboratory) -> Facts:
     account, received = await laboratory.republishing(allow_batched=True)
     answers = await account.subscribe("answer.>")
     for number, operation in ((1, _START), (2, _APPEND), (3, _COMMIT)):
-        _fast(account, number, operation)
+        _publish_in_fast_batch(account, number, operation)
     await arrived(received, 3)
     stored = await account.holding("S", 3)
 
@@ -111,7 +111,7 @@ async def fast_batch_of_a_stream_that_takes_none(laboratory: Laboratory) -> Fact
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
     answers = await account.subscribe("answer.>")
-    _fast(account, 1, _START)
+    _publish_in_fast_batch(account, 1, _START)
     (answer,) = await arrived(answers, 1)
     return {
         "err_code": json.loads(answer.message.payload)["error"]["err_code"],

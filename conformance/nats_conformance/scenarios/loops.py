@@ -16,7 +16,6 @@ _LIMITS: Mapping[str, Json] = {"storage": "memory", "max_msgs": 1000}
 
 
 async def _grows_without_end(account: Account, name: str) -> bool:
-    """Wait until one publication has become this many messages. Raise SubjectError if it does not."""
     await account.reached(name, _MANY)
     return True
 

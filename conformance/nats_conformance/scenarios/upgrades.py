@@ -116,7 +116,6 @@ async def _handed_over(laboratory: Laboratory, record: str | None, **source: Any
 
 
 async def _all_handed_over(laboratory: Laboratory, **records: str | None) -> Facts:
-    """Run each on a separate server, all at the same time. Return the messages in the targets."""
     stored = await asyncio.gather(*(_handed_over(laboratory, record) for record in records.values()))
     return dict(zip(records, stored, strict=True))
 

@@ -89,15 +89,14 @@ class _Capturing:
             except Exception as error:
                 short = failure(self._progress.job, error)
                 failed += 1
-                if self._folder.capture is None or not _passes(short, failed):
+                if self._folder.capture is None or not _may_pass(short, failed):
                     raise
                 self._progress.say(f"{short}; trying again in {self._wanted.interval:g} s")
             self._progress.enter("waiting for new messages")
             self._progress.stopping.wait(self._wanted.interval)
 
     @property
-    def _is_open(self) -> bool:
-        """Whether the capture's first sequence may still move: the user named none, and nothing is captured yet."""
+    def _may_begin_move(self) -> bool:
         held = self._folder.known
         return not isinstance(self._wanted.begin, int) and not held.chunks and not held.extent.gaps
 
@@ -105,7 +104,7 @@ class _Capturing:
         """Capture the stream's present messages and its configuration."""
         if self._folder.capture is None:
             self._begin(self._facts(0))
-        before = None if self._is_open or self._wanted.subjects else self._folder.known.missing
+        before = None if self._may_begin_move or self._wanted.subjects else self._folder.known.missing
         self._messages()
         if before is not None:
             self._result.removed += self._folder.known.missing - before
@@ -140,8 +139,8 @@ class _Capturing:
         folder = self._folder
         path = folder.staging(end)
         # Count messages that the stream removes automatically anywhere, because buckets always remove replaced ones.
-        counts = before.state.removes and not self._is_open
-        may_miss = counts or self._is_open or self._wanted.allow_gaps
+        counts = before.state.removes and not self._may_begin_move
+        may_miss = counts or self._may_begin_move or self._wanted.allow_gaps
         written = WrittenChunk()
         self._progress.count = lambda: written.messages
         if before.state.first <= end:
@@ -227,7 +226,7 @@ class _Capturing:
         first = self._folder.known.next
         if begins <= first:
             return first
-        if self._is_open:
+        if self._may_begin_move:
             self._folder.save(self._folder.known.saved, self._folder.known.extent.beginning(begins))
             return begins
         if drops:
@@ -266,8 +265,8 @@ class _Capturing:
         self._progress.kept = f"{what} in {self._place}; run the same command to continue"
 
 
-def _passes(error: BridgeError, failed: int) -> bool:
-    """Return whether a continuous capture waits after an error; a server that just started may not know its streams."""
+def _may_pass(error: BridgeError, failed: int) -> bool:
+    # A server that just started may not know its streams.
     if isinstance(error, JobFailedError):
         return False
     return error.passing or (type(error) is PipelineError and failed <= _PATIENCE)

@@ -95,7 +95,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     places = _place(0, left, given), _place(1, right, given)
     wanted = _wanted(places[0], given)
 
-    job = f"diff {_short(places[0])} {_short(places[1])}"
+    job = f"diff {_short_name(places[0])} {_short_name(places[1])}"
     directories = [place.name for place in places if place.connection is None] + [given["out"] or ""]
     here = runs_here(given["engine"], given["settings"], lambda: size_of(places), directories)
     settings = {"spark.driver.memory": _MEMORY, **given["settings"]}
@@ -115,8 +115,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     return EXIT_GOOD if result.is_equal else EXIT_NO
 
 
-def _short(place: SideLocation) -> str:
-    """Return a name that leaves room on a line of progress."""
+def _short_name(place: SideLocation) -> str:
     return place.name.rstrip("/").rpartition("/")[2] or place.name
 
 

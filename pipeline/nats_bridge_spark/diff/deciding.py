@@ -99,7 +99,6 @@ def decide(left: Side, right: Side) -> tuple[By, str]:
 
 
 def _sources(blocks: list[bytes]) -> set[bytes]:
-    """Return the sources in messages; none if too few messages have one."""
     found = [provenance(block) for block in blocks]
     return {each.source for each in found if each is not None} if _share(found) >= _MOST else set()
 

@@ -183,5 +183,5 @@ def _payload(data: bytes, at: int) -> str:
 
 
 def _first_difference(left: bytes, right: bytes) -> int:
-    """Index of the first byte that differs, by halving: whole slices compare much faster than single bytes."""
+    # By halving: whole slices compare much faster than single bytes.
     return bisect_left(range(min(len(left), len(right))), True, key=lambda at: left[: at + 1] != right[: at + 1])

@@ -58,7 +58,7 @@ def quick_reader(comparison: Comparison, *, right: bool) -> Reader:
         line = block.rfind(b"\r\n", 0, begin) + 2
         own = line > 1 and block.startswith(LINE_START, line) and own_id(block, line, begin) is not None
         head = block[:line] if own else block[: begin + 2]
-        if (b"\nNats-" in head and not _is_only_an_id(head, own)) or (marks and any(mark in block for mark in marks)):
+        if (b"\nNats-" in head and not _has_only_an_id(head, own)) or (marks and any(mark in block for mark in marks)):
             return one(sequence, subject, block)
         number = int(digits)
         bits = message_id if own else 0
@@ -78,6 +78,5 @@ def quick_reader(comparison: Comparison, *, right: bool) -> Reader:
     return read
 
 
-def _is_only_an_id(head: bytes, own: bool) -> bool:
-    """Return whether the only server header before the record is a publisher's message id."""
+def _has_only_an_id(head: bytes, own: bool) -> bool:
     return not own and head.count(b"\nNats-") == 1 and b"\nNats-Msg-Id: " in head and IN_BLOCK not in head

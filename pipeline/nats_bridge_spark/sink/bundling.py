@@ -125,7 +125,7 @@ class BundleBuilder:
         ids = None if layout.message_id is None else self._column(batch, layout.message_id, first, "id")
         if not layout.brings_ids:
             blocks, kept = self._numbered(subjects, payloads, first)
-        elif layout.brings_only_ids and self.stored is None and _are_plain(ids):
+        elif layout.brings_only_ids and self.stored is None and _are_plain_ids(ids):
             self.saw_ids = True
             blocks, kept = joined(_BEFORE_ID, ids, _BEHIND_ID), None
         else:
@@ -306,8 +306,7 @@ class BundleBuilder:
         return f"row {row} of partition {self._place.partition}"
 
 
-def _are_plain(ids: pa.Array) -> bool:
-    """Return whether all of them are message ids without line ends, spaces and empty ones."""
+def _are_plain_ids(ids: pa.Array) -> bool:
     text = b"".join(ids.to_pylist())
     return pc.min(pc.binary_length(ids)).as_py() > 0 and not any(mark in text for mark in (b"\n", b"\r", b" ", b"\t"))
 

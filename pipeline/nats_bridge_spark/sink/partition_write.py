@@ -94,7 +94,7 @@ class PartitionWrite:
         start = 0
         if self._builder is None or self._rounds is None:
             self._rounds, self._builder, start = await self._begin(batch)
-        step = _step(batch, self._most_unconfirmed)
+        step = _rows_at_once(batch, self._most_unconfirmed)
         for at in range(start, batch.num_rows, step):
             bundle = await self._built(self._rounds, self._builder, batch.slice(at, step), self._rows + at)
             await self._rounds.send(bundle)
@@ -233,8 +233,7 @@ class PartitionWrite:
         )
 
 
-def _step(batch: pa.RecordBatch, most_unconfirmed: int) -> int:
-    """Return the number of rows of a batch that become messages together."""
+def _rows_at_once(batch: pa.RecordBatch, most_unconfirmed: int) -> int:
     return rows_together(batch, min(_PIECE, most_unconfirmed // 8))
 
 

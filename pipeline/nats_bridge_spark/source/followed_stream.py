@@ -63,7 +63,7 @@ class FollowedStream:
             return position
         position = replace(position, start_time=self.options.start_time)
         done = await self.done(position)
-        return replace(position, sequence=done) if self._is_earlier(self.options.start_time) else self.at(done)
+        return replace(position, sequence=done) if self._ended_before(self.options.start_time) else self.at(done)
 
     async def done(self, position: Position) -> int:
         """Return the sequence up to which nothing is left to read.
@@ -76,12 +76,11 @@ class FollowedStream:
         time = position.start_time
         if time is None:
             return position.sequence
-        if self._is_earlier(time):  # a server treats it as the time of the next message, even if that is stored later
+        if self._ended_before(time):  # a server treats it as the time of the next message, even if that is stored later
             return max(position.sequence, self.state.last)
         return max(position.sequence, await Replay(self.connection.api, self.name).before(time))
 
-    def _is_earlier(self, time: str) -> bool:
-        """Return whether all of its messages were stored before a time."""
+    def _ended_before(self, time: str) -> bool:
         return datetime.fromisoformat(self.state.last_time) < datetime.fromisoformat(time)
 
     async def holds_any(self, done: int, last: int) -> bool:

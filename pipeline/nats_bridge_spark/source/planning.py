@@ -264,7 +264,7 @@ async def _bounds(connection: Connection, options: ReadOptions, state: StreamSta
     last = min(state.last, options.end_sequence if options.end_sequence is not None else state.last)
     if options.start_time:
         first = max(first, await before(options.start_time) + 1)
-    if options.end_time and not _later(options.end_time, state):
+    if options.end_time and not _is_after_last(options.end_time, state):
         last = min(last, await before(options.end_time))
     if options.since_ns is not None:
         first = max(first, await before(rfc3339_nano(options.since_ns).decode()) + 1)
@@ -273,9 +273,6 @@ async def _bounds(connection: Connection, options: ReadOptions, state: StreamSta
     return first, last
 
 
-def _later(time: str, state: StreamState) -> bool:
-    """Return whether a time is later than the last message.
-
-    A replica that lags behind may answer, so a second is added.
-    """
+def _is_after_last(time: str, state: StreamState) -> bool:
+    # A replica that lags behind may answer, so a second is added.
     return datetime.fromisoformat(time) > datetime.fromisoformat(state.last_time) + timedelta(seconds=1)

@@ -81,8 +81,8 @@ class Pull:
             arrived.put_nowait(_LostError("the connection was lost"))
 
         def refused(text: str) -> None:
-            if self._next_of("").lower() in text.lower():
-                arrived.put_nowait(NotPermittedError(f"connection '{self.connection.name}'", self._next_of("*")))
+            if self._next_subject("").lower() in text.lower():
+                arrived.put_nowait(NotPermittedError(f"connection '{self.connection.name}'", self._next_subject("*")))
 
         subscription = await client.subscribe_batches(
             f"{inbox}.*",
@@ -169,8 +169,7 @@ class Pull:
             if at >= last or reply.pending == 0:
                 return
 
-    def _next_of(self, consumer: str) -> str:
-        """Return the subject on which a consumer's next messages are requested."""
+    def _next_subject(self, consumer: str) -> str:
         return self.connection.api.subject(f"CONSUMER.MSG.NEXT.{self.stream}.{consumer}")
 
     def _ask(self, requests: _Requests, inbox: str, name: str, count: int) -> None:
@@ -183,7 +182,7 @@ class Pull:
             request |= {"batch": count, "max_bytes": self.size}
         body = json.dumps(request).encode()
         reply = f"{inbox}.{requests.ask(count)}".encode()
-        subject = self._next_of(name).encode()
+        subject = self._next_subject(name).encode()
         self.connection.client.write_raw(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(body), body))
 
     async def _through(self, name: str, seen: int) -> bool:

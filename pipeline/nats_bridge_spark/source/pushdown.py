@@ -80,7 +80,7 @@ def passing(
             same = pc.starts_with if isinstance(one, StringStartsWith) else pc.equal
             kept &= same(subjects, value.encode()).to_numpy(zero_copy_only=False)
         elif column == ("time",):
-            kept &= _COMPARISONS[type(one)](times // 1000, _microseconds(value))
+            kept &= _COMPARISONS[type(one)](times // 1000, _microseconds_since_1970(value))
         else:
             kept &= _COMPARISONS[type(one)](sequences if column == ("sequence",) else times, value)
     return kept
@@ -98,7 +98,7 @@ def narrowed(options: ReadOptions, filters: Iterable[Filter]) -> ReadOptions:
         elif column == ("time_ns",) and _is_integer(value):
             options = _by_time(options, one, value)
         elif column == ("time",) and _is_moment(value):
-            options = _by_time(options, one, _microseconds(value) * 1000)
+            options = _by_time(options, one, _microseconds_since_1970(value) * 1000)
         elif column == ("subject",) and not options.subjects:
             options = replace(options, pushed_subject=_subject(one, value) or options.pushed_subject)
     return options
@@ -136,8 +136,7 @@ def _subject(one: Filter, value: Any) -> str | None:
     return None  # several subjects would need a server from 2.10 on
 
 
-def _microseconds(value: Any) -> int:
-    """Since 1970."""
+def _microseconds_since_1970(value: Any) -> int:
     since: timedelta = value - _EPOCH
     return since // timedelta(microseconds=1)
 

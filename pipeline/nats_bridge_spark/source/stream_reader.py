@@ -211,7 +211,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         done: dict[str, int] = {}
         lasts: dict[str, int] = {}
         for name, one in followed.items():
-            done[name] = await self._done(one, begun[name])
+            done[name] = await self._done_upto(one, begun[name])
             one.check(begun[name], done[name])
             last = one.state.last if self._upto is None else min(one.state.last, self._upto[name])
             if not await one.holds_any(done[name], last):
@@ -227,8 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._began = time.monotonic()
         return ends | {one.name: await one.beginning() for one in entering}
 
-    async def _done(self, one: FollowedStream, position: Position) -> int:
-        """Return the sequence up to which nothing is left to read of a stream."""
+    async def _done_upto(self, one: FollowedStream, position: Position) -> int:
         done = await one.done(position)
         low, high = self._passed.get((one.name, one.state.created), (0, 0))
         return max(high, done) if low <= done else done
@@ -277,7 +276,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     end = self._ends.get(one.name)
                     if end is None or one.state.is_another_than(end.stream):
                         end = one.at(0)
-                    lag += await one.waiting(await self._done(one, end))
+                    lag += await one.waiting(await self._done_upto(one, end))
             self._reported = about, offset_of(ends, self._options, lag)
         return self._reported[1]
 
@@ -285,7 +284,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         connection, options = self._connection, self._options
         streams = {name: await FollowedStream.now(connection, options, name) for name in ends}
         begins = {name: begun.get(name) or await one.beginning() for name, one in streams.items()}
-        done = {name: await self._done(one, begins[name]) for name, one in streams.items()}
+        done = {name: await self._done_upto(one, begins[name]) for name, one in streams.items()}
         shares: Mapping[str, int | None] = dict.fromkeys(ends)
         if len(ends) > 1:
             lengths = {name: max(end.sequence - done[name], 0) for name, end in ends.items()}

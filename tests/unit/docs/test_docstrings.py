@@ -53,6 +53,36 @@ def findings(name: str, source: str) -> list[str]:
     ]
 
 
+def needless(source: str) -> list[str]:
+    """Return the private functions with a docstring although their body has at most three lines.
+
+    The name has to say what such a function does. A comment can say why.
+    """
+    return [
+        f"{each.lineno}: {each.name}"
+        for each in ast.walk(ast.parse(source))
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        and re.match("_(?!_)", each.name)
+        and ast.get_docstring(each)
+        and len(each.body) > 1
+        and (each.end_lineno or 0) - (each.body[0].end_lineno or 0) <= 3
+    ]
+
+
+@pytest.mark.parametrize("package", CEILINGS)
+def test_short_private_functions_need_no_docstring(package: str) -> None:
+    found = [
+        f"{path}:{each}" for path in sorted(Path(ROOT, package).rglob("*.py")) for each in needless(path.read_text())
+    ]
+    assert found == []
+
+
+def test_a_needless_docstring_is_found() -> None:
+    assert needless('def _f():\n    """Return."""\n    a\n    b\n    return a\n') == ["1: _f"]
+    assert needless('def _f():\n    """Return."""\n    a\n    b\n    c\n    return a\n') == []
+    assert needless('def f():\n    """Return."""\n    return a\n') == []
+
+
 @pytest.mark.parametrize("package", CEILINGS)
 def test_docstrings_are_plain(package: str) -> None:
     found = [

@@ -156,7 +156,6 @@ def _check_filters_apart(
     overlaps: Callable[[str, str, Dialect], bool],
     dialect: Dialect,
 ) -> None:
-    """Check that the filter at a position overlaps none of the others."""
     others = [each["src"] for at, each in enumerate(transforms) if at != position]
     if any(overlaps(transforms[position]["src"], other, dialect) for other in others):
         raise refusal(f"{kind}_overlap")

@@ -85,7 +85,7 @@ def _out_of_range(text: str, what: str) -> InvalidTimeError:
 
 
 def _quoted(text: str) -> str:
-    """Quote like Go's `time`, which escapes other bytes than ASCII one by one."""
+    # Go's `time` escapes other bytes than ASCII one by one.
     shown = re.sub(r'(["\\])', r"\\\1", text)
     return '"' + _NO_ASCII.sub(lambda found: "".join(map("\\x{:02x}".format, found[0].encode())), shown) + '"'
 

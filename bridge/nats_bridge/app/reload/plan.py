@@ -56,7 +56,7 @@ def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
     unchanged = {
         name
         for name in same_kind
-        if _as_it_works(before[name], old) == _as_it_works(after[name], new)
+        if _with_effective_dialect(before[name], old) == _with_effective_dialect(after[name], new)
         and not opened.intersection(after[name].connections)
     }
     return ReloadPlan(
@@ -75,8 +75,7 @@ def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
     )
 
 
-def _as_it_works(rule: Rule, settings: Settings) -> Rule:
-    """Return the rule with the dialect that applies to it, wherever the configuration sets it."""
+def _with_effective_dialect(rule: Rule, settings: Settings) -> Rule:
     if "dialect" not in type(rule).model_fields:
         return rule
     return rule.model_copy(update={"dialect": settings.dialect_of(rule)})
@@ -117,10 +116,9 @@ def _copied_again(old: Rule, new: Rule) -> list[str]:
         return []
     if isinstance(new, MirrorRule) and new.keep_sequence:
         return []
-    known = [_identity(entry) for entry in old.entries]
-    return [entry.name for entry in new.entries if _identity(entry) not in known and not entry.acknowledge]
+    known = [_record_key(entry) for entry in old.entries]
+    return [entry.name for entry in new.entries if _record_key(entry) not in known and not entry.acknowledge]
 
 
-def _identity(entry: Source) -> tuple[object, ...]:
-    """Return the key that distinguishes this entry's source records from those of other entries."""
+def _record_key(entry: Source) -> tuple[object, ...]:
     return entry.name, entry.filter_subject, entry.subject_transforms, entry.external

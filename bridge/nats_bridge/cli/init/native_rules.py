@@ -172,7 +172,7 @@ def _alone(wanted: Json, member: str, value: Any) -> Json:
 
 
 def _identity(entry: Json) -> tuple[object, ...]:
-    """Return the parts of an entry of sources that make it another one than the next for a server."""
+    # A server distinguishes entries by these parts.
     transforms = [(each.get("src"), each.get("dest")) for each in entry.get("subject_transforms") or ()]
     return entry["name"], entry.get("filter_subject") or "", transforms, (entry.get("external") or {}).get("api")
 
@@ -198,7 +198,6 @@ def _obstacle(wanted: Json, member: str, value: Any) -> str:
 
 
 def _entries(member: str, value: Any) -> list[Json]:
-    """Return the entries of sources, or the mirror."""
     if member == "mirror":
         return [value]
     return list(value) if member == "sources" else []

@@ -214,7 +214,6 @@ def _fit(text: str, width: int) -> str:
 
 
 def _wrapped(text: str, width: int, indent: str = "  ") -> list[str]:
-    """Wrap a text whose end matters."""
     return textwrap.wrap(printable(text), max(width, len(indent) + 1), initial_indent=indent, subsequent_indent=indent)
 
 

@@ -70,7 +70,7 @@ def _meets(patterns: Sequence[Pattern], other: Pattern) -> Iterator[Pattern]:
 
 
 def _is_covered(one: Pattern, number: int, others: Sequence[Pattern]) -> bool:
-    """Return whether another pattern of a list covers this one. Of two equal patterns the first stays."""
+    # Of two equal patterns the first stays.
     return any(
         one.within(other) and (n < number or not other.within(one)) for n, other in enumerate(others) if n != number
     )

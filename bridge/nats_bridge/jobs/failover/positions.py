@@ -265,7 +265,6 @@ _Taker = TypeVar("_Taker", _InTarget, _InSource)
 
 
 async def _pieces(replay: Replay, first: int, last: int, make: Callable[[], _Taker]) -> AsyncIterator[_Taker]:
-    """Read a range in pieces, and read a piece again if its replica lagged behind."""
     for low in range(first, last + 1, _PIECE):
         yield (await read_piece(replay, low, min(low + _PIECE - 1, last), make)).taker
 

@@ -95,7 +95,7 @@ def advisory_block(advisory: Advisory, *, size: int | None = None, note: str = "
     """
     lines = [(b"Nats-Subject", advisory.subject)]
     if note:
-        lines.append((b"Nats-Bridge-Message", _line(note)))
+        lines.append((b"Nats-Bridge-Message", _header_value(note)))
     return header_block.append(b"", [*lines, *_closing(advisory, size)])
 
 
@@ -120,28 +120,27 @@ def attached_block(advisory: Advisory, message: StoredMessage, *, timed: bool, h
     ]
     if timed:
         lines.append((b"Nats-Time-Stamp", rfc3339_nano(message.time_ns)))
-    lines.append((b"Nats-Bridge-Advisory", _line(advisory.kind)))
-    lines.append((b"Nats-Bridge-Advisory-Id", _line(advisory.id)))
-    lines.append((b"Nats-Bridge-Consumer", _line(advisory.consumer)))
+    lines.append((b"Nats-Bridge-Advisory", _header_value(advisory.kind)))
+    lines.append((b"Nats-Bridge-Advisory-Id", _header_value(advisory.id)))
+    lines.append((b"Nats-Bridge-Consumer", _header_value(advisory.consumer)))
     lines.append((b"Nats-Bridge-Deliveries", b"%d" % advisory.deliveries))
     if advisory.reason:
-        lines.append((b"Nats-Bridge-Reason", _line(advisory.reason)))
+        lines.append((b"Nats-Bridge-Reason", _header_value(advisory.reason)))
     lines.append((b"Nats-Bridge-Advisory-Json", _one_line(advisory.payload)))
     return header_block.append(block, [*lines, *_closing(advisory, len(message.payload) if headers_only else None)])
 
 
 def _closing(advisory: Advisory, size: int | None) -> list[tuple[bytes, bytes]]:
-    lines = [(b"Nats-Msg-Id", _line(advisory.id))] if advisory.id else []
+    lines = [(b"Nats-Msg-Id", _header_value(advisory.id))] if advisory.id else []
     return lines if size is None else [*lines, (b"Nats-Msg-Size", b"%d" % size)]
 
 
-def _line(text: str) -> bytes:
-    """Return a foreign text as a header's value, which cannot begin another line."""
+def _header_value(text: str) -> bytes:
+    # A foreign text must not begin another header.
     return _CONTROL.sub(" ", text).encode("utf-8", "surrogatepass")
 
 
 def _one_line(payload: bytes) -> bytes:
-    """Return JSON unchanged, or rewritten if it has more than one line."""
     if b"\n" not in payload and b"\r" not in payload:
         return payload
     return json.dumps(json.loads(payload), separators=(",", ":")).encode()

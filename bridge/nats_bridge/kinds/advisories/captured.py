@@ -92,8 +92,7 @@ class CapturedAdvisories:
         self._wanted.set()
         self._task = asyncio.create_task(self._follow())
 
-    async def _ensure(self) -> None:
-        """Recreate the consumer at its acknowledged position, if another client has deleted it."""
+    async def _recreate(self) -> None:
         with contextlib.suppress(ApiError):  # repeated after the next request without an answer
             await self._create()
             self._lost = False
@@ -159,7 +158,7 @@ class CapturedAdvisories:
             if not self._connection.client.is_connected:
                 continue
             if self._lost:
-                await self._ensure()
+                await self._recreate()
             self._over.clear()
             body = b'{"batch":%d,"expires":%d}' % (self._most, int(_EXPIRES * 1e9))
             request = self._connection.api.subject(f"CONSUMER.MSG.NEXT.{self._stream}.{self._durable}").encode()

@@ -49,7 +49,7 @@ def durables(rule: CopyingRule, sidecar: str) -> tuple[Durable, ...]:
             rule.name,
             source.name,
             source.connection,
-            f"{durable_name(sidecar, rule.name)}_{_selection(source)}",
+            f"{durable_name(sidecar, rule.name)}_{_selection_id(source)}",
             owner,
         )
         for source in rule.entries
@@ -57,8 +57,7 @@ def durables(rule: CopyingRule, sidecar: str) -> tuple[Durable, ...]:
     )
 
 
-def _selection(source: Source) -> str:
-    """Return the part of a consumer's name that identifies an entry: its filters and transforms."""
+def _selection_id(source: Source) -> str:
     transforms = [(each.src, each.dest) for each in source.subject_transforms]
     return hashlib.sha256(json.dumps([source.filter_subject, transforms]).encode()).hexdigest()[:6]
 

@@ -153,7 +153,7 @@ class CopyEntry:
         present = self._round
         if present is None or self._life.ends or not self._context.target.client.is_connected:
             return False
-        return present.reader.attached and not present.publisher.waiting and not self._is_unanswered
+        return present.reader.attached and not present.publisher.waiting and not self._is_target_silent
 
     @property
     def waiting_for(self) -> str | None:
@@ -161,7 +161,7 @@ class CopyEntry:
         source = self.plan.source.name
         if self._context.blocked:
             return self._context.blocked
-        if self._is_unanswered:
+        if self._is_target_silent:
             return self.obstacle
         if self._round is None or self._life.over:
             return f"what stream '{self.plan.stream}' holds of '{source}'"
@@ -177,13 +177,12 @@ class CopyEntry:
             return self._context.blocked
         if self._round is not None and self._round.publisher.waiting:
             return f"room in stream '{self.plan.stream}', which accepts nothing at the moment"
-        if self._is_unanswered:
+        if self._is_target_silent:
             return f"an answer of stream '{self.plan.stream}', which does not answer some messages"
         return None
 
     @property
-    def _is_unanswered(self) -> bool:
-        """Whether a message to the target had no answer, and none has come since."""
+    def _is_target_silent(self) -> bool:
         return self._context.outlet.is_silent
 
     @property

@@ -488,6 +488,6 @@ def _consumer_filters(sourcing: Sourcing, subjects: Sequence[str], server_versio
 
 
 def _most_pending(config: Json) -> int:
-    """Return the limit of unacknowledged messages for a source's consumer; -1 means the stream has no limit."""
+    # Below 1 the stream has no limit.
     limit = int((config.get("consumer_limits") or {}).get("max_ack_pending") or 0)
     return min(limit, MOST_PENDING) if limit > 0 else MOST_PENDING

@@ -83,7 +83,7 @@ def _source_problem(at: Path, source: str, destination: str, version: str, reser
 
 
 def _built(at: Path, source: str, destination: str, version: str) -> Transform | Problem:
-    """Return the transform, or the reason why servers refuse it; with the native dialect only if all do."""
+    # With the native dialect, servers refuse it only if all versions do.
     dialects = dict.fromkeys(map(with_transforms, candidates(version)))
     built = [_built_as((*at, "dest"), source, destination, each) for each in dialects]
     return next((each for each in built if isinstance(each, Transform)), built[-1])

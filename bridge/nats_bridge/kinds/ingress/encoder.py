@@ -86,15 +86,15 @@ class IngressEncoder:
         self._stream = stream
         self._subjects = tuple(subjects)
         self._counters = counters
-        self._known = self._nothing_known()
+        self._known = self._no_subjects()
 
     def take(self, subjects: Sequence[bytes]) -> None:
         """Replace the stream's subjects."""
         self._subjects = tuple(subjects)
-        self._known = self._nothing_known()
+        self._known = self._no_subjects()
 
-    def _nothing_known(self) -> KnownSubjects[bytes]:
-        """By subject: the new one, followed by a space."""
+    def _no_subjects(self) -> KnownSubjects[bytes]:
+        # The new subject by the old one, followed by a space.
         return KnownSubjects(self._becomes, kept=not self._transform.is_random)
 
     def run(self, batch: Sequence[Delivered], out: list[bytes]) -> None:

@@ -234,7 +234,7 @@ class RepublishEncoder:
                 continue
             time = tokens[3]
             if time[:-9] != second:
-                second, stamp = time[:-9], _stamp_of(time)
+                second, stamp = time[:-9], _stamp_to_dot(time)
                 around = len(stamp)
             fraction = time[-9:].rstrip(b"0")
             if not fraction:
@@ -356,7 +356,7 @@ class RepublishEncoder:
                 return self._derive(subject, self.last_sequences.exchange(subject, sequence) or _NONE)
         last = self.last_sequences.get(subject) if len(self.last_sequences) else None
         entry = self._entries[subject] = self._derive(subject, last or _NONE)
-        self._room -= _size_of(subject)
+        self._room -= _entry_size(subject)
         return entry
 
     def _push_out(self, sequence: int, *, is_forced: bool = False) -> bool:
@@ -381,7 +381,7 @@ class RepublishEncoder:
         return False
 
     def _keep(self, subject: bytes, last: bytes) -> None:
-        self._room += _size_of(subject)
+        self._room += _entry_size(subject)
         if last != _NONE:
             self.last_sequences.set(subject, last)
 
@@ -409,17 +409,16 @@ class RepublishEncoder:
         self._unswept, self._sweeps = [], (0, 0)
 
 
-def _size_of(subject: bytes) -> int:
-    """Return the approximate size of a subject's entry. Destinations are about as long as subjects."""
+def _entry_size(subject: bytes) -> int:
+    # Destinations are about as long as subjects.
     return _ENTRY_BYTES + 2 * len(subject)
 
 
-def _stamp_of(time: bytes) -> bytes:
-    """Return the time stamp up to the dot, for a time in nanoseconds as decimal text."""
+def _stamp_to_dot(time: bytes) -> bytes:
     return b"%b." % rfc3339_nano(int(time[:-9]) * 1_000_000_000)[:-1]
 
 
 def _without_size(block: bytes) -> tuple[bytes, bytes]:
-    """Undo the change of a headers-only consumer. Return the block as stored, and the payload's size as text."""
+    # A headers-only consumer adds the payload's size to the block.
     at = block.rfind(b"Nats-Msg-Size: ")
     return block[:at] + b"\r\n", block[at + 15 : -4]

@@ -43,7 +43,7 @@ async def take_over(
             f"Sent. Stream '{rule.stream}': everything up to sequence {end} was republished by the bridge, the server"
             f" republishes what comes after it.",
             f"The rule's consumer is deleted; do not start rule '{rule.name}' again.",
-            *_weaker(rule),
+            *_weaker_delivery(rule),
         ),
     )
 
@@ -148,7 +148,7 @@ async def _steps(rule: RepublishRule, settings: Settings, connection: Connection
             f"{stop(settings)}. The rule keeps no position (durable: false): what is stored until the update"
             " is not republished.",
             begun,
-            *_weaker(rule),
+            *_weaker_delivery(rule),
         ]
     state = (await connection.api.stream_info(rule.stream))["state"]
     return [
@@ -164,12 +164,11 @@ async def _steps(rule: RepublishRule, settings: Settings, connection: Connection
         begun,
         f"Start the publishers again. nats-bridge clean -c FILE {rule.name} removes the consumer"
         f" '{durable_name(settings.name, rule.name)}', which kept the rule's position.",
-        *_weaker(rule),
+        *_weaker_delivery(rule),
     ]
 
 
-def _weaker(rule: RepublishRule) -> list[str]:
-    """Return the warning that the rule promises more than a server does."""
+def _weaker_delivery(rule: RepublishRule) -> list[str]:
     if rule.delivery == "at_most_once":
         return []
     return ["Warning: native republish is at most once. The rule's at_least_once ends with the handoff."]

@@ -246,7 +246,7 @@ class Retention:
         of_filter.append(purge)
         if self.limits.max_msgs and not purge.answered:
             self.unanswered.append(purge)  # the number of remaining messages decides which ones are removed next
-        self._clear(purge)
+        self._raise_floor_after(purge)
 
     def observe(self, first_sequence: int, deleted: Iterable[int]) -> None:
         """Note the server's `first_seq` at some time, and the deleted sequences after it."""
@@ -259,10 +259,9 @@ class Retention:
         purge.answer(first_remaining, seen_to)
         if purge in self.unanswered:
             self.unanswered.remove(purge)
-        self._clear(purge)
+        self._raise_floor_after(purge)
 
-    def _clear(self, purge: SubjectPurge) -> None:
-        """Raise the floor to the first message after a purge of everything, once known."""
+    def _raise_floor_after(self, purge: SubjectPurge) -> None:
         if purge.answered and purge.up_to and purge.subject_filter == b">":
             self.seen_to = max(self.seen_to, purge.seen_to)
             self.raise_floor(purge.up_to + 1)

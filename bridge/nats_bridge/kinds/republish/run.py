@@ -409,7 +409,6 @@ class RepublishRun(RuleRun):
         return self._delivery.send(out, batch[-1][1], oldest_ns)
 
     def _last_encoded(self) -> tuple[int, int]:
-        """Return the last message taken: its sequence, and when the stream stored it, in nanoseconds since 1970."""
         return self.position, AckReply.parse(self._newest).time_ns if self._newest else 0
 
     def vanished(self, messages: int) -> None:

@@ -228,7 +228,7 @@ class Looking:
         else:
             verdict = await self._by_newest_copy(source, target, position)
             if verdict == "unknown" and before is not None and before.created != created:
-                verdict = judge(before.messages, await self._times(before.messages), Bounds.of(source))
+                verdict = judge(before.messages, await self._stored_times_ns(before.messages), Bounds.of(source))
             if verdict == "unknown" and missing:
                 return self._is_another
         self._judged, self._is_another = (created, position), verdict == "recreated"
@@ -242,7 +242,7 @@ class Looking:
             return "unknown"
         if self.link.is_mirror:
             known = (MessageStamp(position, copy.time_ns),)
-            return judge(known, await self._times(known), Bounds.of(source))
+            return judge(known, await self._stored_times_ns(known), Bounds.of(source))
         message = await self._stored(self._position)
         if message is None or target["config"].get("allow_msg_counter"):
             return "unknown"
@@ -251,8 +251,7 @@ class Looking:
         payload = base64.b64decode(message.get("data") or "")
         return "same" if one == other and payload == copy.payload else "recreated"
 
-    async def _times(self, messages: tuple[MessageStamp, ...]) -> dict[int, int]:
-        """Return the times in nanoseconds since 1970 at which the source stored the messages at these sequences."""
+    async def _stored_times_ns(self, messages: tuple[MessageStamp, ...]) -> dict[int, int]:
         found = [(each.sequence, await self._stored(each.sequence)) for each in messages]
         return {sequence: nanoseconds_of(message["time"]) for sequence, message in found if message is not None}
 

@@ -153,7 +153,7 @@ class LeaseStore:
         client, refusals = self._connection.client, list[str]()
         self._connection.on_refusal(refusals.append)
         # A server of the bucket's own domain takes the prefix away before it delivers.
-        for subject in {self._subject("*"), lease_subject(self._bucket, self._sidecar, "*")}:
+        for subject in {self._subject_of("*"), lease_subject(self._bucket, self._sidecar, "*")}:
             self._subscriptions.append(await client.subscribe_batches(subject, self._on_batch, lambda *_: None))
         await self._connection.flush()
         self._connection.forget(refusals.append)
@@ -172,7 +172,7 @@ class LeaseStore:
         Raises:
             ApiError: the bucket was deleted and cannot be recreated.
         """
-        answer = _json_of(await self._ask(self._get, self._newest_of(rule)))
+        answer = _json_of(await self._ask(self._get, self._read_request(rule)))
         if answer is None:
             return None
         error = answer.get("error")
@@ -189,7 +189,7 @@ class LeaseStore:
         """Write a lease over the expected revision."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")  # for people; no replica reads it
         payload = {**asdict(write.record), "at": at}
-        answer = await self._ask(self._subject(rule), json.dumps(payload).encode(), {_EXPECTED: str(write.expected)})
+        answer = await self._ask(self._subject_of(rule), json.dumps(payload).encode(), {_EXPECTED: str(write.expected)})
         return PubAck.of(None) if answer is None else PubAck.parse(b"", answer)
 
     def announce(self, replica: str, leads: int | None) -> None:
@@ -201,16 +201,14 @@ class LeaseStore:
         if self._connection.client.is_connected:
             payload = json.dumps({"replica": replica, "leads": leads}).encode()
             block = b"NATS/1.0\r\n%b: %d\r\n\r\n" % (_EXPECTED.encode(), _BEYOND)
-            self._connection.client.write_raw(publication(self._subject(_REPLICAS).encode(), b"", block, payload))
+            self._connection.client.write_raw(publication(self._subject_of(_REPLICAS).encode(), b"", block, payload))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _subject(self, rule: str) -> str:
-        """Return the subject on which a lease is published."""
+    def _subject_of(self, rule: str) -> str:
         return bucket_subject(self._connection.api.prefix, lease_subject(self._bucket, self._sidecar, rule))
 
-    def _newest_of(self, rule: str) -> bytes:
-        """Return the request that reads a lease."""
+    def _read_request(self, rule: str) -> bytes:
         return json.dumps({"last_by_subj": lease_subject(self._bucket, self._sidecar, rule)}).encode()
 
     async def _ask(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> bytes | None:
@@ -226,8 +224,8 @@ class LeaseStore:
         """Send a read, and a write that cannot be stored, to check the user's permissions."""
         beyond = {_EXPECTED: str(_BEYOND)}
         requests = (
-            (self._get, self._get, self._newest_of(rule), None),
-            (self._subject("*"), self._subject(rule), b"", beyond),
+            (self._get, self._get, self._read_request(rule), None),
+            (self._subject_of("*"), self._subject_of(rule), b"", beyond),
         )
         for shown, subject, data, headers in requests:
             try:
@@ -323,7 +321,7 @@ def _sighting(message: Json) -> Sighting:
             holder=str(said["holder"]),
             term=int(said["term"]),
             beat=int(said["beat"]),
-            ttl=_time_of(float(said["ttl"])),
+            ttl=_bounded_ttl(float(said["ttl"])),
             released=bool(said["released"]),
             position=_position(said.get("position")),
         )
@@ -332,19 +330,14 @@ def _sighting(message: Json) -> Sighting:
     return Sighting(int(message["seq"]), record)
 
 
-def _time_of(seconds: float) -> float:
-    """Return a lease's time, not below 0 and not longer than replicas wait.
-
-    Raises:
-        ValueError: it is not a number.
-    """
+def _bounded_ttl(seconds: float) -> float:
     if isnan(seconds):
         raise ValueError("the time of a lease is NaN")
     return min(max(seconds, 0.0), _LONGEST_TTL)
 
 
 def _position(said: Json | None) -> KeptPosition | None:
-    """Read a record's position. Older versions write none."""
+    # Older versions write none.
     if said is None:
         return None
     return KeptPosition(str(said["stream"]), int(said["sequence"]), int(said["time_ns"]))

@@ -95,8 +95,7 @@ async def open_leases(
     return leases
 
 
-def _replica_name() -> str:
-    """Return an id of this process among its replicas, unique over machines and time."""
+def _unique_replica_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
@@ -114,7 +113,7 @@ class Leases(Leadership):
     shared = True
 
     def __init__(self, connection: Connection, sidecar: str, bucket: str, ttl: float, *, share: bool = False) -> None:
-        self.me = _replica_name()
+        self.me = _unique_replica_name()
         self._connection = connection
         self._timing = Timing(ttl)
         self._share = Share(self.me, self._timing.silent_for) if share else None

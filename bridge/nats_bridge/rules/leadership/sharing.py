@@ -50,7 +50,7 @@ class Share:
         others = self._received_lately(now)
         if not others:
             return 0
-        if (above := leads - _share(rules, len(others) + 1)) > 0:
+        if (above := leads - _even_share(rules, len(others) + 1)) > 0:
             return above
         # Within the share, and yet another replica can lead two less: 4, 4, 2 of 10. One replica hands one over.
         busiest = min((-led, replica) for replica, led in (*others.items(), (self._me, leads)))[1]
@@ -59,12 +59,11 @@ class Share:
     def leaves_to_others(self, leads: int, rules: int, now: float) -> bool:
         """Return whether this replica leads its share, so that another one should take a free lease first."""
         others = self._received_lately(now)
-        return bool(others) and leads >= _share(rules, len(others) + 1)
+        return bool(others) and leads >= _even_share(rules, len(others) + 1)
 
     def _received_lately(self, now: float) -> dict[str, int]:
         return {name: led for name, (led, at) in self._others.items() if now - at < self._silent_for}
 
 
-def _share(rules: int, replicas: int) -> int:
-    """Return the most that a replica leads."""
+def _even_share(rules: int, replicas: int) -> int:
     return -(-rules // replicas)

@@ -40,7 +40,7 @@ async def copying_back(rule: CopyingRule, connections: Mapping[str, Connection])
     for source, name in zip(rule.entries, names_of(rule.entries), strict=True):
         entry = source.native()
         alike = [native for native in sources if native["name"] == source.name]
-        found = next((native for native in alike if _texts(native) == _texts(entry)), None)
+        found = next((native for native in alike if _record_texts(native) == _record_texts(entry)), None)
         if found is None:
             problems.append(_missing(name, config, alike))
             continue
@@ -76,8 +76,7 @@ async def copying_back(rule: CopyingRule, connections: Mapping[str, Connection])
     return await examined(connection, body, config, steps)
 
 
-def _texts(entry: Json) -> tuple[list[Json], object]:
-    """Return the texts of an entry in a source record, besides its source."""
+def _record_texts(entry: Json) -> tuple[list[Json], object]:
     transforms = [{"src": each["src"] or ">", "dest": each["dest"] or ">"} for each in as_transforms(entry)]
     return transforms, (entry.get("external") or {}).get("api")
 

@@ -30,8 +30,8 @@ def spellings(entry: Json) -> Iterator[Json]:
     rest = {name: value for name, value in plain.items() if name not in ("filter_subject", "subject_transforms")}
     written = as_transforms(plain)
     reported = [written]
-    for transforms in (_functions(written), _split(written), _split(_functions(written)), _more(written)):
-        if transforms not in reported and not _overlap(transforms, written):
+    for transforms in (_other_forms(written), _split(written), _split(_other_forms(written)), _more_filters(written)):
+        if transforms not in reported and not _adds_overlaps(transforms, written):
             reported.append(transforms)
             yield {**rest, "subject_transforms": transforms}
 
@@ -43,8 +43,8 @@ def as_transforms(entry: Json) -> list[Json]:
     return [{"src": entry.get("filter_subject") or ">", "dest": ""}]
 
 
-def _functions(transforms: list[Json]) -> list[Json]:
-    """`$1` as `{{wildcard(1)}}`, and the reverse."""
+def _other_forms(transforms: list[Json]) -> list[Json]:
+    # `$1` as `{{wildcard(1)}}`, and the reverse.
     return [{**each, "dest": ".".join(map(_other_form, each["dest"].split(".")))} for each in transforms]
 
 
@@ -75,8 +75,7 @@ def _ends_open(text: str) -> bool:
     return text == ">" or text.endswith(".>")
 
 
-def _more(transforms: list[Json]) -> list[Json]:
-    """Add a filter for a subject that no other filter covers."""
+def _more_filters(transforms: list[Json]) -> list[Json]:
     subject = unselected_subject([each["src"] or ">" for each in transforms], _NOTHING)
     return [*transforms, {"src": subject, "dest": ""}] if subject else transforms
 
@@ -93,8 +92,8 @@ def unselected_subject(filters: Sequence[str], token: str, *end: str) -> str | N
     return None
 
 
-def _overlap(transforms: list[Json], written: list[Json]) -> bool:
-    """Return whether filters overlap that did not before: servers before 2.15 would source nothing."""
+def _adds_overlaps(transforms: list[Json], written: list[Json]) -> bool:
+    # Servers before 2.15 would source nothing.
     return _overlaps(transforms) > _overlaps(written)
 
 

@@ -100,13 +100,13 @@ async def compared(
     Raises:
         ApiError: the server refuses, or does not answer.
     """
-    messages = await _named_by(source, rule, tail.copies)
+    messages = await _messages_copied(source, rule, tail.copies)
     observed = _compared_with(messages, target, tail)
     wide = has_gap_before is not None and tail.is_cut
     lowest = min(copy.record.sequence for copy in tail.copies)
     if wide and has_gap_before is not None and (observed.missing or await has_gap_before(lowest)):
         tail = await read(CHECKED_COPIES, False)
-        messages = await _named_by(source, rule, tail.copies)
+        messages = await _messages_copied(source, rule, tail.copies)
         observed = _compared_with(messages, target, tail)
     if not observed.missing:
         return observed
@@ -120,7 +120,7 @@ async def compared_again(streams: EntryStreams, tail: TargetTail) -> Resume:
     Raises:
         ApiError: a server refuses, or does not answer.
     """
-    return _compared_with(await _named_by(streams.source, streams.sourcing, tail.copies), streams.target, tail)
+    return _compared_with(await _messages_copied(streams.source, streams.sourcing, tail.copies), streams.target, tail)
 
 
 async def compared_behind(confirmed: int, streams: EntryStreams, tail: TargetTail, reported: frozenset[int]) -> Resume:
@@ -156,10 +156,9 @@ def _compared_with(messages: dict[int, SourceMessage], target: Target, tail: Tar
     )
 
 
-async def _named_by(
+async def _messages_copied(
     source: Replay, rule: Sourcing | Republish, copies: Sequence[StoredCopy]
 ) -> dict[int, SourceMessage]:
-    """Return the rule's selection of the source between the lowest and the highest sequence of copies."""
     sequences = [copy.record.sequence for copy in copies]
     return await _source_between(source, rule, min(sequences), max(sequences))
 

@@ -121,5 +121,5 @@ def _place(plan: EntryPlan) -> tuple[str, str]:
 
 
 def _overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    """Return whether two selections have a subject in common. An empty selection stands for all subjects."""
+    # An empty selection stands for all subjects.
     return any(collide(one.encode(), two.encode()) for one in some or (">",) for two in others or (">",))

@@ -434,7 +434,7 @@ async def _is_copy(streams: EntryStreams, stored: StoredMessage, copy_id: CopyId
 
 
 def _moment_ns(time_text: str) -> int:
-    """Return a configured time, which may be in any zone, in nanoseconds since 1970, exact to the second."""
+    # Exact to the second. A zone may follow the fraction.
     whole, _, rest = time_text.partition(".")
     zone = rest.lstrip("0123456789") if rest else ""
     return int(datetime.fromisoformat(f"{whole}{zone}".replace("Z", "+00:00")).timestamp()) * 10**9

@@ -68,7 +68,7 @@ class Counting:
         self._source = plan.sourcing.source.decode("utf-8", "replace")
         self._known: dict[bytes, Totals] = {}
         self._shown: set[bytes] = set()  # those of `_known` that were read from the target
-        self._removed = 0
+        self._removed_since_created = 0
         self._made: dict[bytes, _Counter] = {}
         self._forgets = False
 
@@ -83,8 +83,8 @@ class Counting:
         if not resumes:
             self._known.clear()
         self._shown.clear()
-        self._removed = _removed(info)
-        self._forgets = target.forgets and self._removed > 0
+        self._removed_since_created = _removed_since_created(info)
+        self._forgets = target.forgets and self._removed_since_created > 0
 
     async def additions(
         self, operations: list[Operation], subjects: Mapping[bytes, bytes], limit: int
@@ -104,9 +104,9 @@ class Counting:
         """
         taken_apart = [(name, *parts_of(data)) for name, data in operations]
         wanted = list(dict.fromkeys(subject for _, subject, _, _ in taken_apart))
-        removed = _removed(await self._api.stream_info(self._plan.stream))
-        if removed != self._removed:
-            self._removed = removed
+        removed = _removed_since_created(await self._api.stream_info(self._plan.stream))
+        if removed != self._removed_since_created:
+            self._removed_since_created = removed
             self._shown.clear()
         self._made = {subject: self._counter_of(self._known[subject]) for subject in wanted if subject in self._shown}
         hidden = [subject for subject in wanted if subject not in self._shown]
@@ -167,7 +167,7 @@ class Counting:
         newest = await self._api.last_message(stream, text)
         if newest is None:
             return _Counter()
-        totals = self._read(newest.header_block)
+        totals = self._totals_in(newest.header_block)
         if totals is None:
             totals = self._known.get(subject)
         if totals is None:
@@ -185,11 +185,10 @@ class Counting:
         replay = Replay(self._api, self._plan.stream, (subject,), headers_only=True)
         async for _, _, block, _ in messages(replay, 1, last):
             if _OURS in block:
-                found = self._read(block) or found
+                found = self._totals_in(block) or found
         return found
 
-    def _read(self, block: bytes) -> Totals | None:
-        """Return the totals in a copy of the entry; None for other messages."""
+    def _totals_in(self, block: bytes) -> Totals | None:
         if self._plan.sourcing.own_record(block) is None:
             return None
         return _totals(block, _OURS, self._source) or _totals(block, _THEIRS, self._source)
@@ -220,8 +219,7 @@ def turns(operations: list[Operation], id_line: bytes) -> Iterator[list[Operatio
         yield piece
 
 
-def _removed(info: Json) -> int:
-    """Return the number of messages that a stream has removed since it was created, which never decreases."""
+def _removed_since_created(info: Json) -> int:
     return int(info["state"]["last_seq"]) - int(info["state"]["messages"])
 
 
@@ -245,5 +243,5 @@ def _totals(block: bytes, header: bytes, source: str) -> Totals | None:
 
 
 def _number(text: bytes | None) -> int | None:
-    """Return a whole number of any size, as servers read it."""
+    # Servers read whole numbers of any size.
     return int(text) if text and len(text) <= _LONGEST and re.fullmatch(rb"[+-]?[0-9]+", text) else None

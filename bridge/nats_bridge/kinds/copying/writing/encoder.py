@@ -125,8 +125,8 @@ class CopyEncoder:
             form = b"%b%b%b%%b%b" % (
                 header_block.START,
                 self.id_line,
-                _constant(self.record),
-                _constant(self._record_rest),
+                _escaped(self.record),
+                _escaped(self._record_rest),
             )
             form += b" %b\r\n\r\n" if self._names_subject else b"%.0b\r\n\r\n"
             self._form_size = len(form % (b"", b"", b"", b""))
@@ -242,6 +242,5 @@ class CopyEncoder:
         return bare, any(name in bare for name in self._acts)
 
 
-def _constant(text: bytes) -> bytes:
-    """Return the text as a part of a format."""
+def _escaped(text: bytes) -> bytes:
     return text.replace(b"%", b"%%")

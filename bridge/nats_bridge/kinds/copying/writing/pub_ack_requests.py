@@ -323,7 +323,6 @@ class _OneAnswer(PubAckRequests):
         return next((each for each in self.pub_acks.items() if each[1].kind == "refused"), None)
 
     def _shows_stored(self, group: MessageGroup, pub_ack: PubAck) -> bool:
-        """Return whether the answer shows that all messages of the first group are stored."""
         if group.number == 1:
             return pub_ack.kind in ("stored", "duplicate")
         return pub_ack.kind == "stored" and pub_ack.sequence - self._in_flight.last == group.number
@@ -500,8 +499,5 @@ class EachMessage(_OneAnswer):
         in_flight.last = max(in_flight.last, sequence)
 
     def _is_own(self, sequence: int) -> bool:
-        """Return whether the message stored there may be the one sent before, not another one with the same id.
-
-        A cluster that is still storing it may report no sequence.
-        """
+        # Else another message has the same id. A cluster that is still storing this one may report no sequence.
         return not sequence or (sequence > self._after and sequence not in self._places)

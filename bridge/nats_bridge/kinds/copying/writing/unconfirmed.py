@@ -71,11 +71,10 @@ class Unconfirmed:
         self._requests: PubAckRequests = (
             LastOfGroup(self.messages, inbox, self._stored, keeps_sequence=keeps_sequence)
             if exclusive and target.counts_copies and in_time
-            else self._usual()
+            else self._for_shared_target()
         )
 
-    def _usual(self) -> PubAckRequests:
-        """Return the way for a target that others may write to."""
+    def _for_shared_target(self) -> PubAckRequests:
         if self._shares:
             return SharedReply(self.messages, self._inbox, self._stored)
         return EachMessage(self.messages, self._inbox, self._stored, keeps_sequence=self._keeps)
@@ -106,7 +105,7 @@ class Unconfirmed:
             now: the loop's time.
         """
         if not self.messages.count and isinstance(self._requests, EachMessage):
-            self._requests = self._usual()
+            self._requests = self._for_shared_target()
         return self._requests.write(messages, now)
 
     def request_again(self, now: float) -> bytes:
