@@ -95,17 +95,27 @@ class Reading:
 
 def test_the_example_at_the_top_of_the_module() -> None:
     order = order_of()
-    reading = Reading(order, [1, 2, 5, 6, 7, 8, 9])
+    reading = Reading(order, [1, 2, 5, 6, 7, 8, 9, 10, 11, 12])
+
+    def row() -> tuple[int, int, int, int]:
+        return order.handled, order.next, order.jumped, order.checkpoint.handled
+
     reading.arrive([delivery(1, 1), delivery(2, 2), delivery(5, 3)])
-    assert (order.handled, order.next, order.jumped) == (5, 4, 2)
+    assert row() == (5, 4, 2, 0)
+    assert order.move_checkpoint(order.progress) == 2
+    assert row() == (5, 4, 2, 5)
     reading.arrive([delivery(7, 5)])
-    assert (order.handled, order.next) == (7, 6)
+    assert row() == (7, 6, 2, 5)
     reading.arrive([delivery(7, 6)])
-    assert (order.handled, order.next) == (7, 7)
+    assert row() == (7, 7, 2, 5)
     reading.heartbeat(beat(8, 9))
-    assert (order.handled, order.next) == (9, 9)
-    assert reading.delivered == [1, 2, 5, 6, 7, 8, 9]
-    assert reading.gaps == [0, None, None, None]
+    assert row() == (9, 9, 2, 5)
+    reading.arrive([delivery(12, 9)])
+    assert row() == (12, 10, 4, 5)
+    order.return_to_checkpoint()
+    assert row() == (5, 10, 2, 5)
+    assert reading.delivered == [1, 2, 5, 6, 7, 8, 9, 12]
+    assert reading.gaps == [0, None, None, None, 9]
     counters = order._counters
     assert (counters.repeated, counters.gaps, counters.recovered, counters.lost) == (1, 2, 3, 0)
 
@@ -216,17 +226,25 @@ def test_pending_is_what_was_sent_and_not_delivered() -> None:
     assert order.pending([7]) == 5
 
 
-def test_proofs_count_each_removed_sequence_once() -> None:
+def test_a_checkpoint_counts_each_removed_sequence_once() -> None:
     order = order_of()
     reading = Reading(order, [])
     reading.arrive([delivery(4, 1)])
-    assert order.prove(4, order.messages, order.jumped) == 3
+    assert order.move_checkpoint(order.progress) == 3
     reading.arrive([delivery(7, 2)])
     order.give_up(1)
-    assert (order._counters.lost, order.prove(7, order.messages, order.jumped)) == (1, 1)
+    assert (order._counters.lost, order.move_checkpoint(order.progress)) == (1, 1)
     reading.arrive([delivery(9, 3)])
-    order.read_unproven_again()
-    assert (order.handled, order.jumped, order.last_reply) == (7, order.unproven.jumped, b"")
+    order.return_to_checkpoint()
+    assert (order.handled, order.jumped, order.last_reply) == (7, order.checkpoint.jumped, b"")
+
+
+def test_messages_after_the_progress_belong_to_the_next_checkpoint() -> None:
+    order = order_of()
+    reading = Reading(order, [])
+    before = order.progress
+    reading.arrive([delivery(4, 1)])
+    assert (order.move_checkpoint(before), order.move_checkpoint(order.progress)) == (0, 3)
 
 
 @given(

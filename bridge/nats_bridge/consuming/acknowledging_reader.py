@@ -110,7 +110,7 @@ class AcknowledgingReader(Reader):
             await self.consumer.create(self.handled)
             if self.plan.work_queue:
                 order.handled = 0  # there it begins with the first message
-        self._prove_all()
+        self._move_checkpoint(order.progress)
         self._began_behind = order.handled
         order.next = int(info["delivered"]["consumer_seq"]) + 1 if info is not None else 1
         self._last_read = asyncio.get_running_loop().time()
@@ -126,7 +126,7 @@ class AcknowledgingReader(Reader):
             self._broken(f"the consumer of the source cannot be asked ({error})")
             return
         if edits:
-            self.consumer.proven = self._order.unproven.after
+            self.consumer.unchanged_upto = self._order.checkpoint.handled
             self._say_edited(edits)
             self._broken("another client has changed the consumer of the source")
         elif info is None or not self.consumer.delivers_here(info):

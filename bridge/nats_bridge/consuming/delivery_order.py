@@ -1,27 +1,57 @@
 """Tracks the order of deliveries of one reader by their sequences, without I/O.
 
-Theory of operation. The reply subject of each delivery contains two numbers: the sequence of the message in the stream,
-and the number of the delivery at its consumer. A stream has gaps, because messages are removed and filters select. The
-numbers of deliveries have none. So a delivery that does not have the next number shows that others are missing, and a
-stream sequence that was read before shows a repeated message. A heartbeat names the last delivery that was sent: it
-shows missing deliveries that no other delivery follows.
+The problem: deliveries can be missing, or arrive twice. Another client can change the consumer, which then leaves
+messages out. Still the sink must receive each message once and in order, and each sequence that never arrives must be
+counted once: as removed from the stream, recovered, or lost.
 
-Worked example: the stream held messages 1 to 9, and 3 and 4 were removed. `next` is the number of the next delivery.
+The idea: the reply subject of each delivery contains two numbers, the sequence of the message in the stream, and the
+number of the delivery at its consumer.
 
-    arrives                    handled  next
-                               0        1
-    messages 1 2 5 as 1 2 3    5        4     the next ones: delivered at once; two sequences were jumped
-    message 7 as 5             5        4     delivery 4 is missing: `Missing` (up to 6), then `Deliver`
-                               7        6
-    message 7 as 6             7        7     sequence 7 was read before: repeated
-    heartbeat: last is 8, 9    7        7     deliveries 7 and 8 are missing: `Missing`, up to sequence 9
-                               9        9
+* The numbers of deliveries have no gaps. So a delivery without the next number shows that others are missing. A
+  heartbeat names the last delivery that was sent: it shows missing deliveries that no other delivery follows.
+* The sequences of a stream have gaps, because messages are removed and filters select. So a jump in them means nothing
+  by itself. A sequence that was read before shows a repeated message.
+* A consumer that another client has changed also numbers its deliveries without gaps. The messages that it leaves out
+  look like removed ones. So jumps are first only added up (`jumped`). They count as removed when the caller has seen
+  that the consumer is unchanged, and moves the `checkpoint`. If it was changed, the messages after the checkpoint are
+  read again (`return_to_checkpoint`), or counted as lost (`give_up`).
 
-Invariants:
+Example: the stream holds messages 1 to 12, but 3 and 4 were removed. `next` is the number of the next delivery.
 
-* `handled` and `next` grow, but for `resume`, and a check that finds a consumer which begins again.
-* Messages at or before `handled` are never delivered again.
-* Each sequence that was jumped without a filter is counted once: as removed, recovered or lost.
+    event                          handled  next  jumped  checkpoint
+                                   0        1     0       0
+    messages 1 2 5 as 1 2 3        5        4     2       0           the next ones: delivered at once
+    the consumer is unchanged      5        4     2       5           the checkpoint moves: two were removed
+    message 7 as 5                 5        4     2       5           delivery 4 is missing: `Missing`, up to 6
+        message 6 is read again    6        5     2       5           recovered, then `Deliver`
+                                   7        6     2       5
+    message 7 as 6                 7        7     2       5           sequence 7 was read before: repeated
+    heartbeat: last is 8, 9        7        7     2       5           deliveries 7 and 8 are missing: `Missing`, up to 9
+        8 and 9 are read again     9        9     2       5
+    message 12 as 9                12       10    4       5           a jump over 10 and 11: removed, or left out?
+    the consumer has a filter      5        10    2       5           left out: replaced, and all after 5 read again
+
+The caller
+
+1. asks `following` about each batch. If that returns a sequence, it calls `deliver` and hands the batch to the sink;
+2. otherwise it performs the steps of `sort_out` (or `sort_out_round`), each before it requests the next one. For
+   `Missing` it reads the range again, calls `deliver` for each batch of it, and `filled` at the end;
+3. passes heartbeats to `heartbeat`, and performs its step in the same way;
+4. waits until the sink has finished a batch before it calls `deliver` again;
+5. keeps `progress`, requests the consumer's configuration, and if that is unchanged moves the checkpoint to the kept
+   progress. Messages that arrive in between may come from a consumer that was changed after the answer.
+
+A lost connection changes nothing here. Deliveries that were lost with it show as missing ones later. If the caller
+finds another stream, or a stream that lost its end, it calls `resume`. For another consumer it sets `next`. After both
+it moves the checkpoint to the present progress.
+
+Invariants, and the damage without them:
+
+* Messages at or before `handled` are never delivered again: the sink would publish them twice.
+* `handled` and `next` only grow, except for `resume`, `return_to_checkpoint`, and a consumer that begins again: missing
+  deliveries would go unnoticed.
+* `checkpoint` is never after `handled`: messages left out by a changed consumer would count as removed.
+* Each sequence that was jumped without a filter is counted once.
 """
 
 from __future__ import annotations
@@ -37,17 +67,16 @@ from nats_transforms import header_block
 
 
 @dataclass(frozen=True, slots=True)
-class Unproven:
-    """Deliveries since the consumer was last known to be unchanged; another client may have changed it meanwhile.
+class Progress:
+    """How far a reader was at some time.
 
     Attributes:
-        after: the stream sequence up to which it was unchanged.
-        messages: the number of delivered messages.
-        jumped: the number of missing sequences that no filter explains: they were removed, or filtered out by that
-            client.
+        handled: `DeliveryOrder.handled` at that time.
+        messages: the number of messages delivered until then.
+        jumped: the number of sequences jumped until then.
     """
 
-    after: int
+    handled: int = 0
     messages: int = 0
     jumped: int = 0
 
@@ -98,8 +127,9 @@ class DeliveryOrder:
         gap_after: the sequence before missing ones, if nothing was delivered since; None if none are missing.
         last_reply: the reply subject of the last message delivered; empty after `resume`.
         messages: the number of delivered messages.
-        jumped: the number of missing sequences that no filter explains.
-        unproven: the counts of both when the consumer was last known to be unchanged.
+        jumped: the number of sequences that no delivery had and no filter explains. They were removed from the stream,
+            or a changed consumer left them out.
+        checkpoint: the progress when the consumer was last known to be unchanged.
     """
 
     def __init__(self, counters: ReaderCounters, *, filtered: bool, redelivers: bool) -> None:
@@ -109,7 +139,7 @@ class DeliveryOrder:
         self.gap_after: int | None = None
         self.last_reply = b""
         self.messages = self.jumped = 0
-        self.unproven = Unproven(0)
+        self.checkpoint = Progress()
         self._counters = counters
         self._filtered = filtered
         self._redelivers = redelivers
@@ -269,29 +299,33 @@ class DeliveryOrder:
         """Continue after a stream sequence, and forget everything read before."""
         self.handled, self.gap_after, self.last_reply = after, None, b""
 
-    def read_unproven_again(self) -> None:
-        """Continue after the last sequence at which the consumer was known to be unchanged."""
-        self.jumped = self.unproven.jumped  # counted when they are read again
-        self.resume(self.unproven.after)
+    @property
+    def progress(self) -> Progress:
+        """The present progress."""
+        return Progress(self.handled, self.messages, self.jumped)
 
-    def give_up(self, messages: int) -> None:
-        """Count messages that a changed consumer left out, which will not be read, as lost and not as removed."""
-        self.jumped = max(self.jumped - messages, self.unproven.jumped)
-        self._counters.lost += messages
-
-    def prove(self, upto: int, messages: int, jumped: int) -> int:
-        """Note that up to a stream sequence all is delivered that the consumer selects.
+    def move_checkpoint(self, to: Progress) -> int:
+        """Note that the consumer is unchanged, and has left nothing out.
 
         Args:
-            upto: the sequence.
-            messages, jumped: the counts up to it.
+            to: the progress before the consumer's configuration was requested.
 
         Returns:
-            The number of sequences removed since the last proof.
+            The number of sequences jumped since the last checkpoint: they were removed.
         """
-        removed = jumped - self.unproven.jumped
-        self.unproven = Unproven(upto, messages, jumped)
+        removed = to.jumped - self.checkpoint.jumped
+        self.checkpoint = to
         return removed
+
+    def return_to_checkpoint(self) -> None:
+        """Continue after the checkpoint, because a changed consumer may have left out messages since."""
+        self.jumped = self.checkpoint.jumped  # counted when they are read again
+        self.resume(self.checkpoint.handled)
+
+    def give_up(self, messages: int) -> None:
+        """Count messages as lost that a changed consumer left out, and that will not be read. They were not removed."""
+        self.jumped = max(self.jumped - messages, self.checkpoint.jumped)
+        self._counters.lost += messages
 
     def pending(self, queued: Sequence[int]) -> int:
         """Return the number of deliveries that were sent but not delivered.

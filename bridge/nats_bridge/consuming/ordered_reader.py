@@ -232,7 +232,7 @@ class OrderedReader(Reader):
             order.next = 1
             self._report_arrival()  # deliveries that came before the consumer's name was known
             delivered = {"consumer_seq": 0, "stream_seq": 0}
-        self._prove_all()
+        self._move_checkpoint(order.progress)
         self._last_read = asyncio.get_running_loop().time()
         # Deliveries that the durable consumer sent to an earlier process. New deliveries wait in the queue.
         missing = Missing(int(delivered["stream_seq"]), int(delivered["consumer_seq"]) + 1)
@@ -310,7 +310,7 @@ class OrderedReader(Reader):
         await self._sink.settled()
         incomplete = skipped != 0 or any(edit.field == "headers_only" for edit in edits)
         if self.plan.position == "confirmed" and incomplete:
-            self._order.read_unproven_again()
+            self._order.return_to_checkpoint()
         else:
             self._order.give_up(skipped or 0)
         if incomplete:
@@ -325,15 +325,15 @@ class OrderedReader(Reader):
         self._life.discard()
 
     async def _left_out(self) -> int | None:
-        """Return the number of unproven messages that the stream holds but the consumer left out; None if unknown."""
-        unproven, plan = self._order.unproven, self.plan
-        if unproven.after >= self.handled:
+        """Return the number of messages after the checkpoint that the consumer left out; None if unknown."""
+        checkpoint, plan = self._order.checkpoint, self.plan
+        if checkpoint.handled >= self.handled:
             return 0
         if plan.direct:
             return None
         replay = Replay(self.connection.api, plan.stream, plan.filters)
-        held = await replay.after(unproven.after) - await replay.after(self.handled)
-        return max(held - (self._order.messages - unproven.messages), 0)
+        held = await replay.after(checkpoint.handled) - await replay.after(self.handled)
+        return max(held - (self._order.messages - checkpoint.messages), 0)
 
     async def _listen_again(self) -> None:
         # A new subscription makes the server see renewed interest. If a connection breaks while a server (2.9 to 2.15)

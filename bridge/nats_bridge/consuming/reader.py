@@ -49,6 +49,7 @@ from nats_bridge.consuming.delivery_order import (
     CheckStream,
     DeliveryOrder,
     Missing,
+    Progress,
     is_delivery,
     last_named,
     last_sent,
@@ -259,7 +260,7 @@ class Reader(ABC):
 
     async def _release(self) -> None:
         self._life.happened("end")
-        self._prove_all()
+        self._move_checkpoint(self._order.progress)
         for subscription in (self._subscription, self._creations):
             if subscription is not None:
                 await subscription.release()
@@ -466,13 +467,9 @@ class Reader(ABC):
             self._work(self._revive())
             await self.idle()
 
-    def _prove(self, upto: int, messages: int, jumped: int) -> None:
-        self._sink.vanished(self._order.prove(upto, messages, jumped))
+    def _move_checkpoint(self, to: Progress) -> None:
+        self._sink.vanished(self._order.move_checkpoint(to))
         self._compared_at = asyncio.get_running_loop().time()
-
-    def _prove_all(self) -> None:
-        order = self._order
-        self._prove(order.handled, order.messages, order.jumped)
 
     async def _info(self) -> Json | None:
         """Return `CONSUMER.INFO`; None without a consumer, or if another client has changed it.
@@ -480,14 +477,14 @@ class Reader(ABC):
         The watcher repairs that.
         """
         order = self._order
-        earlier, before = order.unproven, (order.handled, order.messages, order.jumped)
+        checkpoint, progress = order.checkpoint, order.progress
         info = await self.consumer.info(patience=0)
-        if info is None or earlier is not order.unproven:
+        if info is None or order.checkpoint is not checkpoint:
             return info
         if self.consumer.edits(info):
             self._check_due.set()
             return None
-        self._prove(*before)
+        self._move_checkpoint(progress)
         return info
 
     async def _has_lost_end(self) -> bool:
@@ -503,13 +500,13 @@ class Reader(ABC):
 
     def _say_edited(self, edits: Iterable[Edit], **more: Any) -> None:
         for edit in edits:
-            span = {"after": self._order.unproven.after, "upto": self.handled, **more}
+            span = {"after": self._order.checkpoint.handled, "upto": self.handled, **more}
             self._log.warning("reader.consumer_edited", consumer=self.consumer.name, **edit._asdict(), **span)
 
     async def _is_edited(self, now: float) -> bool:
         """Return whether another client is known to have changed the consumer; asks the server if that is due."""
         is_due = (
-            self._order.jumped > self._order.unproven.jumped
+            self._order.jumped > self._order.checkpoint.jumped
             or now - self._compared_at >= _COMPARED_BEATS * waiting.HEARTBEAT
         )
         if not is_due:

@@ -191,7 +191,8 @@ class RuleConsumer:
         may_be_ahead: whether the server has restarted since the last acknowledgement. It may have kept the position,
             and lost messages before it.
         done: the last message that the rule was done with when it was stopped; None if it was killed, or has a lease.
-        proven: the stream sequence up to which all messages were delivered, if another client has changed its filters.
+        unchanged_upto: the stream sequence up to which it was known to be unchanged, if another client has changed it;
+            None otherwise.
     """
 
     def __init__(self, api: JetStreamApi, plan: ConsumerPlan, fence: WriteFence = ALWAYS_OPEN) -> None:
@@ -205,7 +206,7 @@ class RuleConsumer:
         self.limit: int | None = None
         self.may_be_ahead = False
         self.done: MessageStamp | None = None
-        self.proven: int | None = None
+        self.unchanged_upto: int | None = None
         self._config: Json = {}  # as the server has confirmed it
         self._api = api
 
@@ -271,8 +272,8 @@ class RuleConsumer:
         self.may_be_ahead = bool(floor["consumer_seq"]) and "last_active" not in floor  # 2.9.10 to 2.15.3
         done = _DONE.search(str(info["config"].get("description", "")))
         self.done = MessageStamp(int(done[1]), int(done[2])) if done else None
-        if self.proven is not None:
-            position = min(position, self.proven)
+        if self.unchanged_upto is not None:
+            position = min(position, self.unchanged_upto)
         last = int((await settled_stream(api, plan.stream, position))["state"]["last_seq"])
         if position > last:
             _log.warning(
@@ -519,7 +520,7 @@ class RuleConsumer:
                 f"rule '{plan.rule}': other consumers of work queue '{plan.stream}' take the same subjects"
                 f" ({error.description}, {error.err_code}): give each of them subjects of its own"
             ) from None
-        self.name, self._delivered_to, self.proven = plan.durable_name, self.inbox, None
+        self.name, self._delivered_to, self.unchanged_upto = plan.durable_name, self.inbox, None
         if self._marked or self._has_lease:  # a standby may just have made one
             await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
             self._marked = False
