@@ -67,7 +67,7 @@ from nats_transforms import header_block
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReaderProgress:
     """How far a reader was at some time.
 
     Attributes:
@@ -139,7 +139,7 @@ class DeliveryOrder:
         self.gap_after: int | None = None
         self.last_reply = b""
         self.messages = self.jumped = 0
-        self.checkpoint = Progress()
+        self.checkpoint = ReaderProgress()
         self._counters = counters
         self._filtered = filtered
         self._redelivers = redelivers
@@ -300,11 +300,11 @@ class DeliveryOrder:
         self.handled, self.gap_after, self.last_reply = after, None, b""
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ReaderProgress:
         """The present progress."""
-        return Progress(self.handled, self.messages, self.jumped)
+        return ReaderProgress(self.handled, self.messages, self.jumped)
 
-    def move_checkpoint(self, to: Progress) -> int:
+    def move_checkpoint(self, to: ReaderProgress) -> int:
         """Note that the consumer is unchanged, and has left nothing out.
 
         Args:

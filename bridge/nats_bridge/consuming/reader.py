@@ -49,7 +49,7 @@ from nats_bridge.consuming.delivery_order import (
     CheckStream,
     DeliveryOrder,
     Missing,
-    Progress,
+    ReaderProgress,
     is_delivery,
     last_named,
     last_sent,
@@ -467,7 +467,7 @@ class Reader(ABC):
             self._work(self._revive())
             await self.idle()
 
-    def _move_checkpoint(self, to: Progress) -> None:
+    def _move_checkpoint(self, to: ReaderProgress) -> None:
         self._sink.vanished(self._order.move_checkpoint(to))
         self._compared_at = asyncio.get_running_loop().time()
 
