@@ -50,13 +50,12 @@ from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import FOUR_A_SECOND, LEADER_AWAY
 from nats_bridge.errors import ApiError, BridgeError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.position.last_sequence_probe import last_sequence_behind
 from nats_bridge.kinds.copying.round_life import RoundLife
-from nats_bridge.kinds.copying.target import Target
+from nats_bridge.kinds.copying.target import Target, last_sequence_behind
 from nats_bridge.kinds.copying.writing.encoder import Operation
+from nats_bridge.kinds.copying.writing.in_flight import Window
 from nats_bridge.kinds.copying.writing.publisher import Outlet, Publisher
 from nats_bridge.kinds.copying.writing.publishing import Terms
-from nats_bridge.kinds.copying.writing.window import Window
 from nats_bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError
 from nats_bridge_spark.row_bundle import RowBundle

@@ -19,7 +19,7 @@ _TOGETHER: Final = 4 << 20  # bytes of large rows, about
 
 @dataclass(frozen=True, slots=True)
 class RowBundle:
-    """Messages, a `nats_bridge.kinds.copying.writing.bundle.Bundle`.
+    """Messages, a `nats_bridge.kinds.copying.writing.in_flight.Bundle`.
 
     Attributes:
         names: ascending numbers that identify the rows: in a partition from 1, or a history's sequences.

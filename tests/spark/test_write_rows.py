@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.writing.bundle import operations_of
+from nats_bridge.kinds.copying.writing.in_flight import operations_of
 from nats_bridge_spark.errors import PipelineError, RowError
 from nats_bridge_spark.sink import bundling
 from nats_bridge_spark.sink.bundling import BundleBuilder

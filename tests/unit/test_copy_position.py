@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.kinds.copying.position.resume_point import (
+from nats_bridge.kinds.copying.position.comparing import (
     Resume,
     SourceMessage,
     behind_confirmed,
     compare,
-    of_this_source,
 )
-from nats_bridge.kinds.copying.position.tail_reader import StoredCopy
+from nats_bridge.kinds.copying.position.entry_streams import StoredCopy, of_this_source
 from nats_bridge.kinds.copying.target import Target
 from nats_transforms.source_record import SourceRecord
 from nats_transforms.timestamp import nanoseconds_of

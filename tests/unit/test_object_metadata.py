@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nats_bridge.kinds.copying.reading.object_metadata import ObjectMetadata
+from nats_bridge.kinds.copying.object_metadata import ObjectMetadata
 
 REPLY = b"$JS.ACK.OBJ_A.c.1.1.1.1.0"
 

@@ -11,6 +11,7 @@ import pytest
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.target import Target
+from nats_bridge.kinds.copying.writing.in_flight import Window
 from nats_bridge.kinds.copying.writing.publishing import (
     Advanced,
     AwaitAnswers,
@@ -24,7 +25,6 @@ from nats_bridge.kinds.copying.writing.publishing import (
     Terms,
     Transmit,
 )
-from nats_bridge.kinds.copying.writing.window import Window
 from tests.unit.test_unconfirmed import INBOX, SECOND, asked, duplicate, operations, refused, stored
 
 FULL = (503, 10077)  # maximum messages exceeded

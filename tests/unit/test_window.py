@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from nats_bridge.kinds.copying.writing.window import CHECKED_COPIES, GAIN, LEAST, LEAST_SIZE, MOST, MOST_SIZE, Window
+from nats_bridge.kinds.copying.writing.in_flight import CHECKED_COPIES, GAIN, LEAST, LEAST_SIZE, MOST, MOST_SIZE, Window
 
 BATCH = 256
 

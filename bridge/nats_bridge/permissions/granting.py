@@ -144,7 +144,7 @@ def needs_of(settings: Settings) -> list[Need]:
     """
     inboxes = _inboxes(settings)
     prefixes = _prefixes(settings, inboxes)
-    return [_at(prefixes[need.connection], need) for need in _all_needs(settings, inboxes, {})]
+    return [_with_prefix(prefixes[need.connection], need) for need in _all_needs(settings, inboxes, {})]
 
 
 def _inboxes(settings: Settings) -> dict[str, str]:

@@ -14,14 +14,12 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.stream_identity import Bounds, KnownStream
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.kinds.copying.entry_plan import EntryPlan, consumer_filters
 from nats_bridge.kinds.copying.model import CopyingRule, KvSourcesRule
 from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.position.last_sequence_probe import last_sequence_behind
 from nats_bridge.kinds.copying.position.resuming import Resuming
-from nats_bridge.kinds.copying.reading.source import consumer_filters
 from nats_bridge.kinds.copying.run import CopyRun
-from nats_bridge.kinds.copying.target import Target
+from nats_bridge.kinds.copying.target import Target, last_sequence_behind
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.settings import Settings, Source
 from nats_bridge_spark.backfill.fence import refuse_running

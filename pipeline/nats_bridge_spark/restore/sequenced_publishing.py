@@ -19,7 +19,7 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.waiting import ANSWER
 from nats_bridge.client.wire import Delivered
-from nats_bridge.kinds.copying.writing.window import LEAST, LEAST_SIZE
+from nats_bridge.kinds.copying.writing.in_flight import LEAST, LEAST_SIZE
 from nats_bridge_spark.errors import RowError
 from nats_bridge_spark.row_bundle import RowBundle
 

@@ -16,7 +16,7 @@ from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.encoder import Operation
-from nats_bridge.kinds.copying.writing.window import LEAST, Window
+from nats_bridge.kinds.copying.writing.in_flight import LEAST, Window
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, RowError
 from nats_bridge_spark.rounds import Rounds, Standing

@@ -16,12 +16,12 @@ from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.consuming import stream_range
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.kinds.copying.position import comparing, resuming
+from nats_bridge.kinds.copying.position.comparing import Resume
 from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.position.resume_point import Resume
 from nats_bridge.kinds.copying.position.resuming import Confirmed, Resuming
 from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.writing.window import LEAST
+from nats_bridge.kinds.copying.writing.in_flight import LEAST
 from nats_conformance.native_servers import NativeCluster
 from tests.live.copies import Copies
 from tests.live.copying.forgotten_ids import FORGETFUL, forgotten

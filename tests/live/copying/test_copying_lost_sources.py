@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from nats_bridge.consuming import stream_range
-from nats_bridge.kinds.copying.position import tail_reader
+from nats_bridge.kinds.copying.position import entry_streams
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.faults.power_cut import LostEnd
@@ -26,7 +26,7 @@ VERSIONS = ["2.15.3", pytest.param("2.9.10", marks=pytest.mark.exhaustive), "2.1
 @pytest.fixture(autouse=True)
 def _short_tails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_range, "FIRST_PIECE", 8)
-    monkeypatch.setattr(tail_reader, "TOGETHER_NS", 0)
+    monkeypatch.setattr(entry_streams, "TOGETHER_NS", 0)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

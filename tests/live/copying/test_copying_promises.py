@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.copying.position.resume_point import Resume
+from nats_bridge.kinds.copying.position.comparing import Resume
 from nats_bridge.kinds.copying.position.resuming import Resuming
 from tests.live.copies import Copies, record_of
 from tests.live.copying.test_keep_sequence import mirror

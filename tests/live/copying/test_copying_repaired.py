@@ -7,8 +7,8 @@ from itertools import islice, zip_longest
 
 import pytest
 
-from nats_bridge.kinds.copying.position import tail_reader as target_tail
-from nats_bridge.kinds.copying.writing.window import LEAST
+from nats_bridge.kinds.copying.position import entry_streams
+from nats_bridge.kinds.copying.writing.in_flight import LEAST
 from tests.live.copies import Copies
 from tests.live.copying.forgotten_ids import FORGETFUL, forgotten
 from tests.live.raw_messages import OpenPeer
@@ -76,7 +76,7 @@ async def test_what_was_repaired_is_not_copied_again(
     copies = await Copies.make(peer, unique_name("repaired"), target=FORGETFUL)
     await arranged(copies, url, order)
     if together_ns is not None:
-        monkeypatch.setattr(target_tail, "TOGETHER_NS", together_ns)
+        monkeypatch.setattr(entry_streams, "TOGETHER_NS", together_ns)
     async with running(settings_for(url, copies.rule())):
         await peer.store(f"{copies.name}.live".encode(), b"live")
         await copies.holds(len(order) + 1)

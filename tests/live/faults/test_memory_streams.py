@@ -12,7 +12,7 @@ import nats.errors
 import pytest
 
 from nats_bridge.consuming import stream_range
-from nats_bridge.kinds.copying.position import tail_reader
+from nats_bridge.kinds.copying.position import entry_streams
 from nats_conformance.native_servers import NativeCluster, NativeServer
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -97,7 +97,7 @@ async def test_a_source_in_memory_that_no_sidecar_sees(
 ) -> None:
     """All copies that are compared, the newest eight, are of messages of before."""
     monkeypatch.setattr(stream_range, "FIRST_PIECE", 8)
-    monkeypatch.setattr(tail_reader, "TOGETHER_NS", 0)
+    monkeypatch.setattr(entry_streams, "TOGETHER_NS", 0)
     async with _away_from_home(version, raw_peer, storage="memory") as (_, home, other, peer):
         await peer.create_stream(name="TS", subjects=["TS.>"], num_replicas=3)
         here = Copies(peer, peer, "S")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nats_bridge.consuming import stream_range
-from nats_bridge.kinds.copying.position import tail_reader
+from nats_bridge.kinds.copying.position import entry_streams
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.creation_times import CHANGE_IT, change_creation_time
@@ -81,7 +81,7 @@ async def test_another_creation_time_of_the_target_of_copies(
 ) -> None:
     if not busy:  # as with thousands of copies, over minutes: a round reads a part of them
         monkeypatch.setattr(stream_range, "FIRST_PIECE", 8)
-        monkeypatch.setattr(tail_reader, "TOGETHER_NS", 1_000_000)
+        monkeypatch.setattr(entry_streams, "TOGETHER_NS", 1_000_000)
     async with native_server("2.15.3") as server, native_server(version) as target:
         here = await Copies.make(
             await raw_peer(server.url),

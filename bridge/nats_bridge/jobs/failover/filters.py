@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nats_bridge.kinds.copying.reading.source import SETS_APART
+from nats_bridge.kinds.copying.entry_plan import SETS_APART
 from nats_transforms.errors import TransformError
 from nats_transforms.sourcing import Sourcing
 from nats_transforms.subject_patterns import EVERYTHING, Pattern

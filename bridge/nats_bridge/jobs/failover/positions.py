@@ -19,9 +19,8 @@ from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import backwards, read_piece
 from nats_bridge.jobs.failover.copied_stream import CopiedStream
-from nats_bridge.kinds.copying.position.resume_point import is_of_this_source
-from nats_bridge.kinds.copying.position.tail_reader import StoredCopy
-from nats_bridge.kinds.copying.writing.window import CHECKED_COPIES
+from nats_bridge.kinds.copying.position.entry_streams import StoredCopy, is_of_this_source
+from nats_bridge.kinds.copying.writing.in_flight import CHECKED_COPIES
 from nats_transforms import header_block
 from nats_transforms.source_record import last_record
 from nats_transforms.subject import matcher

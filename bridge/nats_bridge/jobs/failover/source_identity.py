@@ -14,8 +14,13 @@ from nats_bridge.client.stream_identity import Bounds, KnownStream, MessageStamp
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.jobs.failover.copied_stream import CopiedStream, Entry
 from nats_bridge.kinds.copying.position.comparing import NEWEST
-from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, SourceIdentity, identity_by_copies
-from nats_bridge.kinds.copying.position.tail_reader import StoredCopy, read_tail
+from nats_bridge.kinds.copying.position.entry_streams import (
+    EntryStreams,
+    SourceIdentity,
+    StoredCopy,
+    identity_by_copies,
+    read_tail,
+)
 from nats_bridge.kinds.copying.target import Target
 from nats_transforms import header_block
 from nats_transforms.copy_id import CopyId

@@ -29,8 +29,8 @@ from nats_bridge.consuming.rule_consumer import Durable, RuleConsumer, consumer_
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry_plan import EntryPlan, select_all
 from nats_bridge.kinds.copying.model import CopyingRule
-from nats_bridge.kinds.copying.position.resume_point import SourceMessage, is_of
-from nats_bridge.kinds.copying.position.tail_reader import StoredCopy
+from nats_bridge.kinds.copying.position.comparing import SourceMessage, is_of
+from nats_bridge.kinds.copying.position.entry_streams import StoredCopy
 from nats_bridge.kinds.copying.writing.publisher import Publisher
 from nats_bridge.settings import Source
 from nats_transforms import header_block

@@ -24,7 +24,7 @@ Invariants:
 
 * Nothing is published before the position is known, nor after the round's end.
 * When the position is read, everything that was sent before on this connection is stored, or never will be
-  (`last_sequence_probe`).
+  (`last_sequence_behind`).
 * Batches are handled one after the other. A dropped batch is read again in the next round.
 * A round is closed exactly once, also if it is cancelled while it opens.
 """
@@ -55,24 +55,21 @@ from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.errors import ApiError, BridgeError, RuleRefusedError
 from nats_bridge.kinds.copying.acknowledging import Acknowledging
-from nats_bridge.kinds.copying.acting_headers import RENAMED
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.kinds.copying.entry_plan import EntryPlan, Reading, consumer_filters
+from nats_bridge.kinds.copying.object_metadata import ObjectMetadata
+from nats_bridge.kinds.copying.position.comparing import Resume
 from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.position.last_sequence_probe import last_sequence_behind
-from nats_bridge.kinds.copying.position.resume_point import Resume
 from nats_bridge.kinds.copying.position.resuming import Confirmed, Resuming
-from nats_bridge.kinds.copying.reading.object_metadata import ObjectMetadata
-from nats_bridge.kinds.copying.reading.source import Reading, consumer_filters
 from nats_bridge.kinds.copying.round_life import RoundLife
-from nats_bridge.kinds.copying.target import Target
+from nats_bridge.kinds.copying.target import RENAMED, Target, last_sequence_behind
 from nats_bridge.kinds.copying.writing.counting import Counting, turns
 from nats_bridge.kinds.copying.writing.dead_letters import DeadLetters
 from nats_bridge.kinds.copying.writing.encoder import CopyEncoder, Operation, Rejected, Special
 from nats_bridge.kinds.copying.writing.gap_filler import GapFiller
+from nats_bridge.kinds.copying.writing.in_flight import Window
 from nats_bridge.kinds.copying.writing.publisher import Outlet, Publisher
 from nats_bridge.kinds.copying.writing.publishing import Terms
-from nats_bridge.kinds.copying.writing.window import Window
 from nats_bridge.observability.rule_metrics import Backlog, RuleMetrics
 from nats_transforms.copy_id import entry_key
 from nats_transforms.source_record import TWIN_HEADER

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.missing_streams import existing_stream
+from nats_bridge.kinds.copying.entry_plan import destinations
 from nats_bridge.kinds.copying.handoff.spelling import as_transforms
 from nats_bridge.kinds.copying.handoff.to_server import names_of
 from nats_bridge.kinds.copying.model import CopyingRule
-from nats_bridge.kinds.copying.target_subjects import destinations
 from nats_bridge.rules.handoff.answer import Handoff, refused
 from nats_bridge.rules.handoff.stream_body import body_of, examined
 from nats_transforms.dialect import NEWEST

@@ -19,6 +19,14 @@ newest 8   91 92 94 … 99: a gap at 93, which the source holds
 result     resume after 92; 94 … 99 are there and not sent again; 93 is missing, and is stored behind 99
 ```
 
+Four things can make another message than the newest copied one the place to resume at:
+
+* earlier messages are missing, as in the example. They must still be sent, but the later ones must not be sent again;
+* the target removed copies (limits per subject, rollups, deletes): these are not missing;
+* the source's server lost the end of its store and used the same sequences again: the times differ. If that is true of
+  all compared copies, the place of the loss is before them, and `Resume.all_lost` says so;
+* the source is a new stream of the same name (`entry_streams`).
+
 Invariants:
 
 * Nothing is written.
@@ -30,8 +38,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import TypeAlias
@@ -40,24 +49,158 @@ from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply, fields_behind
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import backwards, first_sequence, messages
-from nats_bridge.kinds.copying.position import tail_reader as target_tail
-from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.position.resume_point import (
-    Resume,
-    SourceMessage,
-    behind_confirmed,
-    compare,
-    is_of_this_source,
-)
-from nats_bridge.kinds.copying.position.tail_reader import (
-    StoredCopy,
-    TargetTail,
-)
+from nats_bridge.kinds.copying.position import entry_streams
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, StoredCopy, TargetTail, is_of_this_source
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.writing.window import CHECKED_COPIES, LEAST
+from nats_bridge.kinds.copying.writing.in_flight import CHECKED_COPIES, LEAST
 from nats_transforms import copy_id, header_block
 from nats_transforms.republish import Republish
 from nats_transforms.sourcing import Sourcing
+
+_EVERYTHING = b">"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMessage:
+    """A message that the entry selects.
+
+    Attributes:
+        time_ns: its time stamp, in nanoseconds since 1970.
+        destination: the subject of its copy.
+        message_id: the publisher's `Nats-Msg-Id`; None without one.
+    """
+
+    time_ns: int
+    destination: bytes
+    message_id: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The point to resume at.
+
+    Attributes:
+        handled: the source's sequence up to which nothing is missing in the target.
+        there: later sequences that must not be sent, because they are or were in the target.
+        missing: the number of messages before the newest copy that are not in the target.
+        foreign: the number of copies of messages that the source has lost.
+        assumed: the number of messages that are not in the target and count as deleted there.
+        missing_sequences: the sequences of messages before the newest copy that are not in the target.
+        target_lost: whether the target has lost copies that it had confirmed.
+        source_lost: whether the source has lost messages that were copied, which was not seen before.
+        all_lost: whether none of the compared copies is of a message that the source has, or has removed.
+    """
+
+    handled: int
+    there: frozenset[int] = frozenset()
+    missing: int = 0
+    foreign: int = 0
+    assumed: int = 0
+    missing_sequences: frozenset[int] = field(default=frozenset(), compare=False)
+    target_lost: bool = False
+    source_lost: bool = False
+    all_lost: bool = False
+
+
+def compare(
+    copies: Sequence[StoredCopy],
+    source: Mapping[int, SourceMessage],
+    *,
+    ids: Collection[bytes],
+    has_gaps: bool,
+    kept_per_subject: int,
+    remembered_since_ns: int,
+) -> Resume:
+    """Compare the newest copies with the source.
+
+    Args:
+        copies: at least one, in stored order.
+        source: the selected messages of the source between the lowest and the highest sequence of the copies.
+        ids: the message ids of all messages stored between the copies.
+        has_gaps: whether the target has lost messages between these copies.
+        kept_per_subject: the limit of messages for each subject; 0 without a limit.
+        remembered_since_ns: since when the target remembers message ids, in nanoseconds since 1970.
+    """
+    foreign = _of_lost_messages(copies, source)
+    present = {copy.record.sequence: copy for at, copy in enumerate(copies) if at not in foreign}
+    if not present:
+        return Resume(min(source, default=1) - 1, foreign=len(foreign), all_lost=True)
+    highest = max(present)
+    following_ns = present[highest].time_ns
+    newer: Counter[bytes] = Counter()
+    rolled_up: set[bytes] = set()
+    missing: list[int] = []
+    assumed = 0
+    for sequence in sorted({*present, *(s for s in source if s < highest)}, reverse=True):
+        if sequence in present:
+            copy = present[sequence]
+            following_ns = copy.time_ns
+            newer[copy.subject] += 1
+            if copy.rollup is not None:
+                rolled_up.add(_EVERYTHING if copy.rollup == b"all" else copy.subject)
+            continue
+        message = source[sequence]
+        evicted = 0 < kept_per_subject <= newer[message.destination]
+        superseded = evicted or message.destination in rolled_up or _EVERYTHING in rolled_up
+        skipped = message.message_id is not None and message.message_id in ids
+        if superseded or skipped:
+            continue
+        if has_gaps and following_ns < remembered_since_ns:
+            assumed += 1
+        else:
+            missing.append(sequence)
+    handled = min(missing) - 1 if missing else highest
+    missing_sequences = frozenset(missing)
+    candidates = (sequence for sequence in {*source, *present} if handled < sequence <= highest)
+    there = frozenset(sequence for sequence in candidates if sequence not in missing_sequences)
+    return Resume(handled, there, len(missing), len(foreign), assumed, missing_sequences)
+
+
+def _of_lost_messages(copies: Sequence[StoredCopy], source: Mapping[int, SourceMessage]) -> set[int]:
+    """Return the places of the copies whose messages the source has lost: others have or had their sequences.
+
+    A message that is gone tells nothing by itself. But if it was older than one that the source has at a lower
+    sequence, it was lost as well.
+    """
+    others = {at: source.get(copy.record.sequence) for at, copy in enumerate(copies)}
+    lost = {at for at, message in others.items() if message is not None and not is_of(copies[at], message)}
+    if not lost:
+        return lost
+    lowest = min(copies[at].record.sequence for at in lost)
+    began_ns = source[lowest].time_ns
+    for at, message in others.items():
+        copy_id = copies[at].copy_id
+        if message is None and copy_id is not None and copies[at].record.sequence > lowest:
+            lost |= {at} if copy_id.time_ns < began_ns else set()
+    return lost
+
+
+def behind_confirmed(
+    confirmed: int, copies: Sequence[StoredCopy], observed: Resume, counted: Collection[int]
+) -> Resume:
+    """Return the point to resume at after the confirmed sequence, regardless of later removals.
+
+    Args:
+        confirmed: the source's sequence up to which the target has confirmed everything.
+        copies: the newest copies.
+        observed: the result of comparing the copies after `confirmed` with the source.
+        counted: sequences that an earlier round has reported as missing.
+
+    Returns:
+        The point to resume at. `missing` counts only sequences not reported before.
+    """
+    there = frozenset(copy.record.sequence for copy in copies if copy.record.sequence > confirmed)
+    missing = observed.missing_sequences
+    return Resume(confirmed, there, missing=len(missing - set(counted)), missing_sequences=missing)
+
+
+def is_of(copy: StoredCopy, message: SourceMessage) -> bool:
+    """Return whether a copy is one of the message that has its sequence in the source now."""
+    if copy.message_id == message.message_id:
+        return True  # its publisher's, or no id at all: copies that the server made
+    copy_id = copy.copy_id
+    return copy_id is not None and copy_id.time_ns == message.time_ns
+
 
 NEWEST = 2 * LEAST
 """Copies that are compared first, in every detail."""
@@ -212,7 +355,7 @@ async def _sequences(streams: EntryStreams) -> list[int]:
     async for piece in backwards(replay, first, streams.last, make, found, CHECKED_COPIES):
         copies = piece.taker
         newest_ns = newest_ns or max(copies.times_ns, default=0)
-        since_ns = newest_ns - target_tail.TOGETHER_NS
+        since_ns = newest_ns - entry_streams.TOGETHER_NS
         stored = zip(copies.sequences, copies.times_ns, strict=True)
         young = [sequence for sequence, time_ns in stored if time_ns >= since_ns]
         found[:0] = young

@@ -60,10 +60,16 @@ from nats_bridge.client.stream_identity import KnownStream, MessageStamp, Verdic
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.kinds.copying.position.comparing import NEWEST, compared_again, compared_behind, compared_entry
-from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, SourceIdentity
-from nats_bridge.kinds.copying.position.resume_point import Resume, SourceMessage, is_of
-from nats_bridge.kinds.copying.position.tail_reader import StoredCopy, TargetTail
+from nats_bridge.kinds.copying.position.comparing import (
+    NEWEST,
+    Resume,
+    SourceMessage,
+    compared_again,
+    compared_behind,
+    compared_entry,
+    is_of,
+)
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, SourceIdentity, StoredCopy, TargetTail
 from nats_transforms import header_block
 from nats_transforms.copy_id import CopyId
 from nats_transforms.republish import StoredMessage

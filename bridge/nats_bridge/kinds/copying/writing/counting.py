@@ -23,10 +23,9 @@ from nats_bridge.client.operations import parts_of, publication
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import messages
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.copying.acting_headers import INCREMENT, renamed
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.kinds.copying.target import Target
+from nats_bridge.kinds.copying.target import INCREMENT, Target, renamed
 from nats_bridge.kinds.copying.writing.encoder import Operation
 from nats_transforms import header_block
 

@@ -12,9 +12,9 @@ from nats_bridge.client.raw_requests import RawRequests
 from nats_bridge.client.waiting import ANSWER, NO_ANSWER
 from nats_bridge.client.write_fence import WriteFence
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES, renamed
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.kinds.copying.target import INCREMENT, SCHEDULES, renamed
 from nats_bridge.kinds.copying.writing.encoder import Rejected
 from nats_transforms import header_block
 

@@ -15,9 +15,8 @@ from typing import TypeAlias
 
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import fields_behind
-from nats_bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.target import Target
+from nats_bridge.kinds.copying.target import INCREMENT, SCHEDULES, Target
 from nats_bridge.rules.known_subjects import KnownSubjects
 from nats_transforms import copy_id, header_block
 from nats_transforms.republish import unpublishable

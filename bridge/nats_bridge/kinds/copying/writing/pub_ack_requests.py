@@ -32,9 +32,17 @@ from dataclasses import dataclass, field
 
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.wire import Delivered
-from nats_bridge.kinds.copying.writing.bundle import Bundle, BundleSlice, Messages, operations_of, size_of
 from nats_bridge.kinds.copying.writing.encoder import Operation
-from nats_bridge.kinds.copying.writing.in_flight import SHARED, MessageGroup, MessagesInFlight
+from nats_bridge.kinds.copying.writing.in_flight import (
+    SHARED,
+    Bundle,
+    BundleSlice,
+    MessageGroup,
+    Messages,
+    MessagesInFlight,
+    operations_of,
+    size_of,
+)
 
 _GROUP = 64  # messages per group, but a bundle whose messages all request PubAcks is one group
 _RECENT_GROUPS = 16  # confirmed groups that are sent again when the numbers stop fitting

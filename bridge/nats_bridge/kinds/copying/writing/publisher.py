@@ -52,8 +52,8 @@ from nats_bridge.errors import ApiError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.writing.bundle import Bundle, operations_of
 from nats_bridge.kinds.copying.writing.encoder import Operation
+from nats_bridge.kinds.copying.writing.in_flight import Bundle, Window, operations_of
 from nats_bridge.kinds.copying.writing.publishing import (
     Action,
     Advanced,
@@ -68,7 +68,6 @@ from nats_bridge.kinds.copying.writing.publishing import (
     Terms,
     Transmit,
 )
-from nats_bridge.kinds.copying.writing.window import Window
 from nats_bridge.observability.rule_metrics import InFlight, RuleMetrics
 
 _log = structlog.get_logger("bridge.copying.publisher")

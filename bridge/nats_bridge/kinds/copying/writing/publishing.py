@@ -42,10 +42,9 @@ from nats_bridge.client.wire import Delivered
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.writing.bundle import Bundle, size_of
 from nats_bridge.kinds.copying.writing.encoder import Operation
+from nats_bridge.kinds.copying.writing.in_flight import Bundle, Window, size_of
 from nats_bridge.kinds.copying.writing.unconfirmed import LostTrackError, Unconfirmed
-from nats_bridge.kinds.copying.writing.window import Window
 from nats_bridge.states import StateTable
 
 PublishingState: TypeAlias = Literal["pipelined", "stepping", "recovering", "full", "over"]

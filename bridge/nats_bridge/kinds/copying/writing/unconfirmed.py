@@ -23,9 +23,8 @@ from nats_bridge.client.wire import Delivered
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.writing.bundle import Bundle, operations_of
 from nats_bridge.kinds.copying.writing.encoder import Operation
-from nats_bridge.kinds.copying.writing.in_flight import MessagesInFlight
+from nats_bridge.kinds.copying.writing.in_flight import Bundle, MessagesInFlight, operations_of
 from nats_bridge.kinds.copying.writing.pub_ack_requests import (
     EachMessage,
     LastOfGroup,
