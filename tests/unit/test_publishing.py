@@ -14,17 +14,14 @@ from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.in_flight import Window
 from nats_bridge.kinds.copying.writing.publishing import (
     Advanced,
-    AwaitAnswers,
-    Decide,
     Fail,
     Interrupt,
     Publishing,
     Recover,
-    Recovery,
-    Retry,
     Terms,
     Transmit,
 )
+from nats_bridge.kinds.copying.writing.recovery import AwaitAnswers, Decide, Recovery, Retry
 from tests.unit.test_unconfirmed import INBOX, SECOND, asked, duplicate, operations, refused, stored
 
 FULL = (503, 10077)  # maximum messages exceeded

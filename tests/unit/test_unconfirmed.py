@@ -11,7 +11,7 @@ from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.encoder import Operation
-from nats_bridge.kinds.copying.writing.unconfirmed import LostTrackError, Unconfirmed
+from nats_bridge.kinds.copying.writing.publishing import LostTrackError, Unconfirmed
 
 INBOX = b"_INBOX.x."
 SECOND = 1_000_000_000

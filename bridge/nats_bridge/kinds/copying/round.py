@@ -96,6 +96,7 @@ class EntryContext:
         fence: checked before anything is written, and before a round begins.
         reader: makes the reader of the source for a round; None for a consumer of the rule.
         backlog: how much waits in the source.
+        counting: makes additions of copies; None if the target is not a counter stream.
         stream_position: the position up to which everything is stored, between rounds; None before the first.
         blocked: the stream that does not exist or does not answer, as a phrase; empty for none.
         outlet: the way to the target, which publishers use.
@@ -113,7 +114,7 @@ class EntryContext:
     backlog: Backlog = field(init=False)
     dead_letters: DeadLetters = field(init=False)
     resuming: Resuming = field(init=False)
-    counting: Counting = field(init=False)
+    counting: Counting | None = field(init=False, default=None)
     acknowledging: Acknowledging | None = field(init=False, default=None)
     objects: ObjectMetadata | None = field(init=False, default=None)
     stream_position: StreamPosition | None = field(init=False, default=None)
@@ -128,7 +129,6 @@ class EntryContext:
         self.outlet = Outlet(self.target, plan.rule, self.counters, self.metrics, self.fence)
         self.dead_letters = DeadLetters(plan, self.target, self.counters, self.fence)
         self.resuming = Resuming(plan)
-        self.counting = Counting(plan, self.target.api, self.counters)
         if plan.durable:
             self.acknowledging = Acknowledging(plan, self.source, self.counters, self.fence)
         if plan.source.rename_objects:
@@ -269,6 +269,11 @@ class Round:
         context.counters.shorter_targets += resume.target_lost
         context.counters.shorter_streams += resume.source_lost
         resumes = resuming.same_target and not resume.target_lost
+        if not streams.target.counts:
+            context.counting = None
+            return resume
+        if context.counting is None:
+            context.counting = Counting(self.plan, context.target.api, context.counters)
         context.counting.begin(streams.target, streams.target_info, resumes=resumes)
         return resume
 
@@ -343,8 +348,10 @@ class Round:
         await self.publisher.source_recreated()
         self.encoder.there.clear()
         target_info = await context.target.api.stream_info(self.plan.stream)
-        key = entry_key(self.plan.sourcing, created)
-        self.encoder.retarget(context.target_of(target_info), key)
+        key, target = entry_key(self.plan.sourcing, created), context.target_of(target_info)
+        if target.counts and context.counting is None:
+            self.life.interrupt("the target has become a counter stream")
+        self.encoder.retarget(target, key)
         context.resuming.source_recreated(info, key, nanoseconds_of(target_info["state"]["last_ts"]))
 
     async def stream_shortened(self, info: Json, resume_after: int) -> None:
@@ -397,21 +404,23 @@ class Round:
 
     async def _count(self, batch: list[Delivered], operations: list[Operation]) -> None:
         """Send additions to counters, each turn when the previous one is settled."""
+        counting = self._context.counting
+        assert counting is not None, "the round of a counter stream begins with it"
         subjects = {message_sequence(reply): subject for subject, reply, _, _ in batch}
         for turn in turns(operations, self.encoder.id_line):
             if self.life.over:
                 return
             try:
-                additions = await self._context.counting.additions(turn, subjects, self.encoder.limit)
+                additions = await counting.additions(turn, subjects, self.encoder.limit)
             except ApiError as error:
                 if not error.passing:
                     raise
                 self.life.interrupt(f"the target's counters cannot be read ({error})")
                 return
-            await self._add(additions)
+            await self._add(counting, additions)
 
-    async def _add(self, additions: list[Operation]) -> None:
-        counters, counting = self._context.counters, self._context.counting
+    async def _add(self, counting: Counting, additions: list[Operation]) -> None:
+        counters = self._context.counters
         before = counters.duplicates, counters.rejected
         await self._send(additions)
         await self.publisher.settled()

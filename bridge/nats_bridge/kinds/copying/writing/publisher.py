@@ -1,7 +1,8 @@
 """Publishes copies, pipelined and in order. A message counts as stored only once the target has confirmed it.
 
-This is the shell around three cores without I/O: `publishing` decides what to send and when, `pub_ack_requests` how the
-target confirms messages, `window` how many may be in flight. Message ids keep the target from storing a message twice.
+This is the shell around cores without I/O: `publishing` decides what to send and when, `recovery` what to do with
+messages that were not stored, `pub_ack_requests` how the target confirms messages, and `in_flight` how many may be in
+flight. Message ids keep the target from storing a message twice.
 
 ```text
 send ──▶ Publishing.write ──▶ socket ──▶ target
@@ -57,17 +58,14 @@ from nats_bridge.kinds.copying.writing.in_flight import Bundle, Window, operatio
 from nats_bridge.kinds.copying.writing.publishing import (
     Action,
     Advanced,
-    AwaitAnswers,
-    Decide,
     Fail,
     Interrupt,
     Publishing,
     Recover,
-    Recovery,
-    Retry,
     Terms,
     Transmit,
 )
+from nats_bridge.kinds.copying.writing.recovery import AwaitAnswers, Decide, Recovery, Retry
 from nats_bridge.observability.rule_metrics import InFlight, RuleMetrics
 
 _log = structlog.get_logger("bridge.copying.publisher")

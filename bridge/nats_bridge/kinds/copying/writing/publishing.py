@@ -1,11 +1,20 @@
-"""Decides the next action of a publisher of copies. It has no I/O and no clock; `publisher` performs the actions.
+"""Decides the next action of a publisher of copies, and which messages are stored. `publisher` performs the actions.
 
 The problem: operations have to be written in order, as fast as the target stores them, and each stored exactly once.
 Usually this works. Sometimes a target is full, refuses a message permanently, or another client writes in between.
 
 The idea: messages are pipelined up to a window. An answer other than "stored" begins a recovery. It goes through the
-messages in flight in order, and treats the first one as its answer requires, until all are stored or skipped.
-`PUBLISHING` draws the states.
+messages in flight in order, and treats the first one as its answer requires, until all are stored or skipped
+(`recovery`). `PUBLISHING` draws the states. This module has no I/O and no clock.
+
+`Unconfirmed` begins with the cheapest way to request PubAcks that the target allows (`pub_ack_requests`), changes to
+`EachMessage` when answers do not fit, and keeps that until nothing is in flight.
+
+```text
+exclusive, target counts copies   LastOfGroup ──request_again──▶ EachMessage ─┐
+ids are remembered for 20 s       SharedReply ──request_again──▶ EachMessage ─┤ nothing in flight: SharedReply
+else, or keep_sequence            EachMessage                                 ┘ nothing in flight: EachMessage
+```
 
 Example: messages 4, 5 and 6 are in flight. The target has room for one more, and later gets room again.
 
@@ -38,13 +47,20 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.client.waiting import ANSWER
 from nats_bridge.client.wire import Delivered
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.encoder import Operation
-from nats_bridge.kinds.copying.writing.in_flight import Bundle, Window, size_of
-from nats_bridge.kinds.copying.writing.unconfirmed import LostTrackError, Unconfirmed
+from nats_bridge.kinds.copying.writing.in_flight import Bundle, MessagesInFlight, Window, operations_of, size_of
+from nats_bridge.kinds.copying.writing.pub_ack_requests import (
+    EachMessage,
+    LastOfGroup,
+    Pipeline,
+    PubAckRequests,
+    SharedReply,
+)
 from nats_bridge.states import StateTable
 
 PublishingState: TypeAlias = Literal["pipelined", "stepping", "recovering", "full", "over"]
@@ -72,8 +88,8 @@ PUBLISHING: StateTable[PublishingState, PublishingEvent] = StateTable(
 * `over`: the round sends nothing more (`round_life`).
 """
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0  # seconds between two tries on a full target
 _STEPS = 1000  # messages that are sent one by one after the target was full, before the pipeline opens again
+_LONGEST_REMEMBERED = 30.0  # seconds in which messages may be sent again
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,35 +143,189 @@ class Advanced:
 Action: TypeAlias = Transmit | Recover | Interrupt | Fail | Advanced
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitAnswers:
-    """Wait for another answer. Interrupt the round if none comes in time."""
+class LostTrackError(Exception):
+    """It is unknown which messages were stored; `str` has the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decide:
-    """Let the rule's policy decide about a permanently refused message; then call `Recovery.skip`."""
+class Unconfirmed:
+    """The operations in flight to one stream, and the present way to request PubAcks for them.
 
-    operation: Operation
-    pub_ack: PubAck
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """Wait for this many seconds, then write the result of `Recovery.again` for the operation.
+    Args:
+        target: the stream.
+        inbox: the prefix of reply subjects, including the last dot.
+        counters: the counters to update.
+        exclusive: whether no other entry writes to the target, and publications of other clients are received.
+        keeps_sequence: whether every message must be stored under the sequence that is its name.
 
     Attributes:
-        pub_ack: the reason why the target does not store it.
-        begins_waiting: whether the target took messages until now.
+        messages: the messages in flight, and the position up to which everything is stored.
     """
 
-    operation: Operation
-    pause: float
-    pub_ack: PubAck
-    begins_waiting: bool
+    def __init__(
+        self, target: Target, inbox: bytes, counters: CopyCounters, *, exclusive: bool, keeps_sequence: bool
+    ) -> None:
+        self.messages = MessagesInFlight(counters)
+        self._pipeline = Pipeline(self.messages, inbox, keeps_sequence)
+        self._stream = target.name
+        # Sent again later than this, a message could be stored twice: the target forgets ids.
+        self._remembered = min(target.window_ns / 4e9, _LONGEST_REMEMBERED)
+        # If unclear messages cannot be sent again in time, each message requests its own PubAck.
+        in_time = self._remembered >= ANSWER
+        self._shares = in_time and not keeps_sequence
+        self._requests: PubAckRequests = (
+            LastOfGroup(self._pipeline) if exclusive and target.counts_copies and in_time else self._for_shared_target()
+        )
 
+    def _for_shared_target(self) -> PubAckRequests:
+        return SharedReply(self._pipeline) if self._shares else EachMessage(self._pipeline)
 
-RecoveryStep: TypeAlias = AwaitAnswers | Decide | Retry
+    @property
+    def relies_on_exclusivity(self) -> bool:
+        """Whether confirmations are valid only as long as no other client writes to the stream."""
+        return isinstance(self._requests, LastOfGroup)
+
+    @property
+    def sent_first(self) -> float:
+        """The time when the first message in flight was sent; 0 if none is."""
+        groups = self.messages.groups
+        return groups[0].sent if groups else 0.0
+
+    @property
+    def answers_for_first(self) -> int:
+        """The number of messages of the first group that have answers, if all of them share one reply subject."""
+        return self._requests.answers_for_first if isinstance(self._requests, SharedReply) else 0
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+
+    def add(self, messages: list[Operation] | Bundle, now: float) -> bytes:
+        """Return what to write for messages that follow those in flight.
+
+        Args:
+            messages: with their names, without reply subjects.
+            now: the loop's time.
+        """
+        if not self.messages.count and isinstance(self._requests, EachMessage):
+            self._requests = self._for_shared_target()
+        return self._requests.write(messages, now)
+
+    def request_again(self, now: float) -> bytes:
+        """Return what to write to learn of each message in flight, and of those whose confirmation may be wrong.
+
+        Raises:
+            LostTrackError: it was sent so long ago that it could be stored twice.
+        """
+        messages, since = self.messages, now - self._remembered
+        if messages.groups and self.sent_first < since:
+            raise LostTrackError("it is unknown what the target has stored, and it may have forgotten the ids")
+        after = messages.last
+        confirmed: list[Operation] = []
+        for before, group in self._requests.recent(since):
+            confirmed += operations_of(group)
+            after = min(after, before)
+        names = {name for name, _ in confirmed}
+        messages.uncounted |= names
+        operations = confirmed + messages.clear()
+        messages.counters.asked_again += len(operations)
+        self._requests = EachMessage(self._pipeline, [name for name, _ in operations], after)
+        return self._requests.write(operations, now)
+
+    def forget_names(self) -> None:
+        """Start with new names, which may repeat earlier ones. Nothing may be in flight."""
+        if isinstance(self._requests, LastOfGroup):
+            self._requests.forget_recent()
+        self.messages.forget_names()
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def take(self, answers: list[Delivered], now: float) -> int:
+        """Confirm messages that answers show as stored, as long as they have the expected form.
+
+        Return how many were read.
+        """
+        return self._requests.take(answers, now)
+
+    def sort_out(self, answers: list[Delivered], now: float) -> tuple[bool, bool]:
+        """Handle the answers that `take` has not read.
+
+        Returns:
+            Whether messages must be sent again, and whether the target did not store something.
+
+        Raises:
+            LostTrackError: the answers do not show which messages are stored.
+            RuleRefusedError: another stream answers, or sequences cannot be kept.
+        """
+        start = len(self._pipeline.inbox)
+        expected = {group.name for group in self.messages.groups}
+        not_stored = False
+        for subject, _, block, payload in answers:
+            name = subject[start:]
+            if name not in expected:
+                continue  # of a message that was sent twice
+            pub_ack = PubAck.parse(block, payload)
+            self._check(name, pub_ack)
+            not_stored |= pub_ack.kind not in ("stored", "duplicate")
+            if pub_ack.kind == "stored":
+                self._pipeline.stored.learn(payload)
+            self._requests.note(name, pub_ack)
+        self._requests.settle(now)
+        return self._requests.unclear, not_stored
+
+    def _check(self, name: bytes, pub_ack: PubAck) -> None:
+        if pub_ack.kind in ("stored", "duplicate") and pub_ack.stream != self._stream:
+            raise RuleRefusedError(
+                f"stream '{pub_ack.stream}' takes copies meant for '{self._stream}': their subjects overlap"
+            )
+        if self._pipeline.keeps_sequence and pub_ack.sequence and pub_ack.sequence != int(name):
+            raise RuleRefusedError(
+                f"stream '{self._stream}' has message {name.decode()} of the source as {pub_ack.sequence}, so"
+                f" sequences can be kept no longer: {self._reason_against_sequence(pub_ack)}"
+            )
+        if pub_ack.kind == "later" and not pub_ack.stream:
+            # No responders: the stream has no leader, or it was deleted and may be recreated as another stream.
+            raise LostTrackError(pub_ack.description)
+        if pub_ack.kind == "stored" and pub_ack.sequence <= self.messages.last:
+            raise LostTrackError("the target is a new stream, or lost the end of its store")
+
+    def _reason_against_sequence(self, pub_ack: PubAck) -> str:
+        if pub_ack.kind == "duplicate":
+            return "its message id is that of an earlier message: shorten the stream's duplicate_window"
+        if refusal := self._requests.refusal:
+            name, refused = refusal
+            return f"it refused message {name.decode()}: {refused.description} ({refused.err_code})"
+        return "another client writes to that stream, or a change of leaders left messages out"
+
+    # -- recovery, while each message requests its own PubAck --------------------------------------------------------
+
+    @property
+    def _each(self) -> EachMessage:
+        assert isinstance(self._requests, EachMessage), "a message that was not stored is known by its own PubAck"
+        return self._requests
+
+    @property
+    def all_answered(self) -> bool:
+        """Whether there is a PubAck on every message in flight."""
+        return self._each.all_answered
+
+    def settle(self, now: float) -> None:
+        """Confirm messages that have PubAcks, up to the first one that is unknown or not stored."""
+        self._requests.settle(now)
+
+    def first_unstored(self) -> tuple[Operation, PubAck]:
+        """Return the first operation in flight, and its PubAck, which is forgotten.
+
+        It is to be skipped or sent again.
+        """
+        operation = operations_of(self.messages.groups[0].messages)[0]
+        return operation, self._each.pub_acks.pop(operation[0])
+
+    @property
+    def stores_later_ones(self) -> bool:
+        """Whether a message after the first one in flight is already stored."""
+        return any(pub_ack.kind == "stored" for pub_ack in self._each.pub_acks.values())
+
+    def with_reply(self, operation: Operation) -> bytes:
+        """Return the operation of a message with its own reply subject."""
+        return self._requests.with_reply(operation)
 
 
 class Publishing:
@@ -309,60 +479,3 @@ class Publishing:
         overdue = self.has_work and self._answers == self._answers_before and not self.recovers
         self._answers_before = self._answers if self.has_work else -1
         return overdue
-
-
-class Recovery:
-    """Resolves messages in flight in order: sends them again, or lets the rule's policy reject them.
-
-    Steps are done one after the other, until there is none.
-
-    Args:
-        publishing: the publisher's state, which is `recovering`.
-    """
-
-    def __init__(self, publishing: Publishing) -> None:
-        self._publishing = publishing
-        self._unconfirmed = publishing.unconfirmed
-        # before the next try; zero as long as the target stores the messages that are sent again
-        self._pause = _FIRST_PAUSE
-        self._sent_again = b""  # the name of the message that was sent again last
-        self._counted = b""  # the name of the message that was counted as out of order last
-
-    def next_step(self, now: float) -> RecoveryStep | None:
-        """Return the next step; None if nothing is in flight any longer."""
-        unconfirmed = self._unconfirmed
-        while unconfirmed.messages.count:
-            if not unconfirmed.all_answered:
-                return AwaitAnswers()
-            unconfirmed.settle(now)
-            if not unconfirmed.messages.count:
-                break
-            operation, pub_ack = unconfirmed.first_unstored()
-            if pub_ack.kind != "refused":
-                return self._retry(operation, pub_ack)
-            if operation[0] not in unconfirmed.messages.uncounted:
-                return Decide(operation, pub_ack)
-            unconfirmed.messages.uncounted.discard(operation[0])  # it was stored before the target changed
-            self.skip()
-        return None
-
-    def _retry(self, operation: Operation, pub_ack: PubAck) -> Retry:
-        if operation[0] == self._sent_again:
-            self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
-        elif self._sent_again:
-            self._pause = 0
-        self._sent_again = operation[0]
-        begins_waiting = self._publishing.state != "full"
-        self._publishing.happened("full")
-        return Retry(operation, self._pause, pub_ack, begins_waiting)
-
-    def skip(self) -> None:
-        """Skip the first message, about which the policy has decided."""
-        self._unconfirmed.messages.skip()
-
-    def again(self, operation: Operation) -> bytes:
-        """Return what to write to send a message again after its pause."""
-        if self._unconfirmed.stores_later_ones and operation[0] != self._counted:
-            self._counted = operation[0]
-            self._publishing.counters.out_of_order += 1
-        return self._unconfirmed.with_reply(operation)
