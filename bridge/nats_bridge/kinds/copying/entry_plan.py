@@ -21,6 +21,11 @@ from nats_transforms.sourcing import Sourcing, compile_sourcing
 from nats_transforms.subject import REST, is_subset
 from nats_transforms.subject_patterns import Pattern
 
+SETS_APART: Final = "nats-bridge-failover"
+"""Begins a filter that no message has: it makes an entry another one, whose start counts (`jobs.failover.way_back`)."""
+
+_WORTH_READING_ALL = 5  # the fraction of selected messages is at least one in this many
+
 
 @dataclass(frozen=True, slots=True)
 class EntryPlan:
@@ -132,11 +137,6 @@ def common_subject(some: Iterable[bytes], others: Sequence[bytes]) -> bytes | No
     """Return a subject without wildcards that matches a pattern of both lists; None if none exists."""
     meetings = (Pattern.of(one).meet(Pattern.of(other)) for one in some for other in others)
     return next((common.example for common in meetings if common is not None), None)
-
-
-SETS_APART: Final = "nats-bridge-failover"
-"""Begins a filter that no message has: it makes an entry another one, whose start counts (`jobs.failover.way_back`)."""
-_WORTH_READING_ALL = 5  # the fraction of selected messages is at least one in this many
 
 
 class Reading(Protocol):

@@ -52,6 +52,12 @@ RENAMED = "in copies, Nats-Incr is Nats-Bridge-Incr and Nats-Schedule… is Nats
 """Said once, when there are such messages."""
 
 _PREFIX, _OURS = b"\nNats-", b"\nNats-Bridge-"
+_NANOSECONDS = 10**9
+_LIMITS = ("max_msgs", "max_bytes", "max_age", "max_msgs_per_subject")
+_FEEDS = ("sources", "subject_delete_marker_ttl", "allow_msg_schedules")
+_DEFAULT_WINDOW = 120 * _NANOSECONDS
+_BEYOND = {"Nats-Expected-Last-Sequence": str(2**63 - 1)}
+_MOST_CHECKS = 50
 
 
 def counting(block: bytes) -> bytes:
@@ -66,12 +72,6 @@ def renamed(block: bytes, beginnings: Iterable[bytes]) -> bytes:
         if line in block:
             block = block.replace(line, _OURS + line.removeprefix(_PREFIX))
     return block
-
-
-_NANOSECONDS = 10**9
-_LIMITS = ("max_msgs", "max_bytes", "max_age", "max_msgs_per_subject")
-_FEEDS = ("sources", "subject_delete_marker_ttl", "allow_msg_schedules")
-_DEFAULT_WINDOW = 120 * _NANOSECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +198,6 @@ def _room(config: Json, state: Json) -> tuple[float, float]:
         messages - int(state["messages"]) if messages > 0 else math.inf,
         size - int(state["bytes"]) if size > 0 else math.inf,
     )
-
-
-_BEYOND = {"Nats-Expected-Last-Sequence": str(2**63 - 1)}
-_MOST_CHECKS = 50
 
 
 async def last_sequence_behind(

@@ -54,8 +54,6 @@ from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, Store
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.in_flight import CHECKED_COPIES, LEAST
 from nats_transforms import copy_id, header_block
-from nats_transforms.republish import Republish
-from nats_transforms.sourcing import Sourcing
 
 _EVERYTHING = b">"
 
@@ -210,19 +208,7 @@ Read: TypeAlias = Callable[[int, bool], Awaitable[TargetTail]]
 
 
 async def compared_entry(streams: EntryStreams, tail: TargetTail, read: Read) -> Resume:
-    """Compare the newest copies of an entry with its source; see `compared`, also for errors."""
-    return await compared(streams.source, streams.sourcing, streams.target, tail, read, partial(has_gap, streams))
-
-
-async def compared(
-    source: Replay,
-    rule: Sourcing | Republish,
-    target: Target,
-    tail: TargetTail,
-    read: Read,
-    has_gap_before: Callable[[int], Awaitable[bool]] | None = None,
-) -> Resume:
-    """Compare the newest copies with the source, which is read for that.
+    """Compare the newest copies of an entry with its source, which is read for that.
 
     The newest few are compared. If these are complete and there are more of about the same age, those are searched for
     a gap. If there is one, or something is missing among the newest, as many are compared as a window can have had in
@@ -232,29 +218,25 @@ async def compared(
     interruption. They were in flight together with those before them, so these are not far.
 
     Args:
-        source: reads the source, headers only.
-        rule: the entry, or another object that decides the copies' subjects.
-        target: the stream that receives.
+        streams: the entry's.
         tail: its newest copies of this source, at least one, read as `read` does.
         read: reads more of them.
-        has_gap_before: returns whether a message before a sequence has no copy; None if no window is wider than
-            `LEAST`.
 
     Raises:
         ApiError: the server refuses, or does not answer.
     """
-    messages = await _messages_copied(source, rule, tail.copies)
-    observed = _compared_with(messages, target, tail)
-    wide = has_gap_before is not None and tail.is_cut
+    messages = await _messages_copied(streams, tail.copies)
+    observed = _compared_with(messages, streams.target, tail)
     lowest = min(copy.record.sequence for copy in tail.copies)
-    if wide and has_gap_before is not None and (observed.missing or await has_gap_before(lowest)):
+    wide = tail.is_cut
+    if wide and (observed.missing or await has_gap(streams, lowest)):
         tail = await read(CHECKED_COPIES, False)
-        messages = await _messages_copied(source, rule, tail.copies)
-        observed = _compared_with(messages, target, tail)
+        messages = await _messages_copied(streams, tail.copies)
+        observed = _compared_with(messages, streams.target, tail)
     if not observed.missing:
         return observed
     further = await read(2 * (CHECKED_COPIES if wide else NEWEST), True)
-    return _compared_with(messages, target, replace(tail, copies=further.copies))
+    return _compared_with(messages, streams.target, replace(tail, copies=further.copies))
 
 
 async def compared_again(streams: EntryStreams, tail: TargetTail) -> Resume:
@@ -263,7 +245,7 @@ async def compared_again(streams: EntryStreams, tail: TargetTail) -> Resume:
     Raises:
         ApiError: a server refuses, or does not answer.
     """
-    return _compared_with(await _messages_copied(streams.source, streams.sourcing, tail.copies), streams.target, tail)
+    return _compared_with(await _messages_copied(streams, tail.copies), streams.target, tail)
 
 
 async def compared_behind(confirmed: int, streams: EntryStreams, tail: TargetTail, reported: frozenset[int]) -> Resume:
@@ -282,7 +264,7 @@ async def compared_behind(confirmed: int, streams: EntryStreams, tail: TargetTai
     highest = max((copy.record.sequence for copy in newer), default=confirmed)
     if highest - confirmed == len(newer):
         return behind_confirmed(confirmed, newer, Resume(highest), reported)
-    messages = await _source_between(streams.source, streams.sourcing, confirmed + 1, highest)
+    messages = await _source_between(streams, confirmed + 1, highest)
     # Every missing message is sent again, so none counts as deleted.
     observed = _compared_with(messages, streams.target, replace(tail, copies=newer, has_gaps=False))
     return behind_confirmed(confirmed, newer, observed, reported)
@@ -299,22 +281,18 @@ def _compared_with(messages: dict[int, SourceMessage], target: Target, tail: Tar
     )
 
 
-async def _messages_copied(
-    source: Replay, rule: Sourcing | Republish, copies: Sequence[StoredCopy]
-) -> dict[int, SourceMessage]:
+async def _messages_copied(streams: EntryStreams, copies: Sequence[StoredCopy]) -> dict[int, SourceMessage]:
     sequences = [copy.record.sequence for copy in copies]
-    return await _source_between(source, rule, min(sequences), max(sequences))
+    return await _source_between(streams, min(sequences), max(sequences))
 
 
-async def _source_between(
-    source: Replay, rule: Sourcing | Republish, first: int, last: int
-) -> dict[int, SourceMessage]:
-    """Return the rule's selection of the source between two sequences, both included."""
+async def _source_between(streams: EntryStreams, first: int, last: int) -> dict[int, SourceMessage]:
+    """Return the entry's selection of the source between two sequences, both included."""
     selected: dict[int, SourceMessage] = {}
-    where = rule.where if isinstance(rule, Sourcing) else None
-    async for subject, reply, block, _ in messages(source, first, last):
-        destination = rule.destination(subject)
-        if destination is not None and (where is None or where.holds(block)):
+    sourcing = streams.sourcing
+    async for subject, reply, block, _ in messages(streams.source, first, last):
+        destination = sourcing.destination(subject)
+        if destination is not None and (sourcing.where is None or sourcing.where.holds(block)):
             ack = AckReply.parse(reply)
             message_id = header_block.read(block, b"Nats-Msg-Id")
             selected[ack.stream_sequence] = SourceMessage(ack.time_ns, destination, message_id)
