@@ -317,17 +317,7 @@ class Reader(ABC):
         if self._newest is not None and batch[-1][1].startswith(ACK):
             self._newest = batch[-1][1]
             self._report_arrival()
-        if self._life.queues:
-            self._life.queue.append(batch)
-            return
-        try:
-            work = self._deliver(batch)
-        except Exception as error:
-            self._failed(error)
-            return
-        if work is not None:
-            self._life.happened("wait")
-            self._work(work)
+        self._arrived(batch)
 
     def _remember_pause(self) -> None:
         if self.plan.position in ("sent", "confirmed") and (read := self._newest_read):
@@ -336,17 +326,23 @@ class Reader(ABC):
     def _on_control(self, reply: bytes, block: bytes) -> None:
         self._last_read = asyncio.get_running_loop().time()
         self._report_arrival()  # again: it may be lost with a connection
+        self._arrived((reply, block))
+
+    def _arrived(self, item: Queued) -> None:
         if self._life.queues:
-            self._life.queue.append((reply, block))
+            self._life.queue.append(item)
             return
         try:
-            waiting = self._control(reply, block)
+            work = self._take(item)
         except Exception as error:
             self._failed(error)
             return
-        if waiting is not None:
+        if work is not None:
             self._life.happened("wait")
-            self._work(waiting)
+            self._work(work)
+
+    def _take(self, item: Queued) -> Awaitable[None] | None:
+        return self._deliver(item) if isinstance(item, list) else self._control(*item)
 
     def _report_arrival(self) -> None:
         # A consumer without a position uses acknowledgements only to let the server send more.
@@ -386,9 +382,9 @@ class Reader(ABC):
                 if item == "check":
                     await self._revive()
                     continue
-                waiting = self._control(*item) if isinstance(item, tuple) else self._deliver(item)
-                if waiting is not None:
-                    await waiting
+                work = self._take(item)
+                if work is not None:
+                    await work
         except asyncio.CancelledError:
             raise
         except Exception as error:
