@@ -98,7 +98,7 @@ class CopyRun(RuleRun):
             )
 
     def _effect_of(self, refusal: str) -> str:
-        """See `Connection`. The subjects of the target are not in the configuration."""
+        # The subjects of the target are not in the configuration.
         if refused_subscription(refusal) in [subject.encode() for subject in self._target_config.get("subjects") or ()]:
             return OTHERS_UNSEEN
         return self._connections[self.rule.target_connection].effect_of(refusal)
