@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 
 from tests.unit.docs.pages import ROOT
 
 _PRODUCT = ("transforms", "bridge", "conformance", "pipeline")
-MODULES = {
-    path.relative_to(ROOT).as_posix(): ast.parse(path.read_text("utf-8"))
-    for folder in _PRODUCT
-    for path in sorted((ROOT / folder).rglob("*.py"))
-}
 _LINES = range(9, 100)  # of nats-server 2
 _KNOW_VERSIONS = (
     "transforms/nats_transforms/dialect.py",
@@ -23,10 +19,19 @@ _KNOW_VERSIONS = (
 )
 
 
+@cache
+def modules() -> Mapping[str, ast.Module]:
+    return {
+        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text("utf-8"))
+        for folder in _PRODUCT
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    }
+
+
 def test_only_the_dialects_know_versions_of_servers() -> None:
     found = [
         f"{name}:{each.lineno}: {ast.unparse(each)}"
-        for name, module in MODULES.items()
+        for name, module in modules().items()
         if name not in _KNOW_VERSIONS
         for each in _written_versions(module)
     ]
@@ -48,7 +53,7 @@ def _written_versions(module: ast.AST) -> Iterator[ast.expr]:
 
 def test_a_class_name_has_one_meaning() -> None:
     places: dict[str, list[str]] = {}
-    for name, module in MODULES.items():
+    for name, module in modules().items():
         for node in ast.walk(module):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(f"{name}:{node.lineno}")
@@ -62,7 +67,7 @@ _TWO_MEANINGS = {"Connection": "the settings of a connection, and the connection
 def test_waits_take_their_times_from_one_module() -> None:
     found = [
         f"{name}: {constant}"
-        for name, module in MODULES.items()
+        for name, module in modules().items()
         if name.startswith(("bridge/", "pipeline/"))
         for constant in sorted(_times(module) & _waited_for(module))
         if (name, constant) not in _OWN_TIMES

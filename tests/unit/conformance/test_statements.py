@@ -10,17 +10,19 @@ from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.errors import CatalogueError
 from nats_conformance.statements import Statement, read_statements
 
-IDS = [case.id for case in read_catalogue()]
+
+def read() -> tuple[Statement, ...]:
+    return read_statements([case.id for case in read_catalogue()])
 
 
 def test_each_statement_has_cases_or_a_reason() -> None:
-    statements = read_statements(IDS)
+    statements = read()
     assert {statement.adr for statement in statements} == {f"ADR-{n}" for n in (28, 30, 36, 57, 59, 60)}
     assert len({(statement.adr, statement.text) for statement in statements}) == len(statements)
 
 
 def test_each_quoting_case_belongs_to_a_statement() -> None:
-    statements = read_statements(IDS)
+    statements = read()
     traced = ("ADR-28", "ADR-30", "ADR-36", "ADR-60")
     quoting = [case.id for case in read_catalogue() if case.quote and case.clause.startswith(traced)]
     assert quoting
