@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -36,3 +38,24 @@ def on_each_version(*, times: int) -> pytest.MarkDecorator:
         ("version", "times"),
         [*(pytest.param(each, times, marks=pytest.mark.exhaustive) for each in _OLDER), (NEWEST, times)],
     )
+
+
+def by_turns(names: str, versions: Sequence[Any], *axes: Iterable[Any]) -> pytest.MarkDecorator:
+    """Arguments of a test, the version first: every combination on one version in `make test`, on each with `--all`.
+
+    The versions take turns, so that a value of one axis meets each version if the other axes have enough values.
+    """
+    of_make_test = [each for each in versions if isinstance(each, str)]
+    parameters = []
+    for chosen in product(*map(enumerate, axes)):
+        turn = of_make_test[sum(place for place, _ in chosen) % len(of_make_test)]
+        values = [part for _, value in chosen for part in (value if isinstance(value, tuple) else (value,))]
+        for version in versions:
+            marks = [] if version == turn else [pytest.mark.exhaustive]
+            text = version if isinstance(version, str) else version.values[0]
+            parameters.append(pytest.param(text, *values, marks=marks, id="-".join(map(_shown, (text, *values)))))
+    return pytest.mark.parametrize(names, parameters)
+
+
+def _shown(value: object) -> str:
+    return str(getattr(value, "__name__", value))

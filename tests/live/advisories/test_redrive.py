@@ -359,7 +359,7 @@ async def redriving_process(url: str, stream: str, *more: str) -> asyncio.subpro
     )
 
 
-LETTERS, KILLS_9 = int(os.environ.get("REDRIVE_LETTERS", "1000")), int(os.environ.get("REDRIVE_KILLS", "5"))
+LETTERS, KILLS_9 = int(os.environ.get("REDRIVE_LETTERS", "1000")), int(os.environ.get("REDRIVE_KILLS", "2"))
 
 
 @pytest.mark.unstoppable

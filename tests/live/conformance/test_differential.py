@@ -26,7 +26,7 @@ async def run(version: str, directory: Path, **options: Any) -> DifferentialResu
 
 
 async def test_engine_and_server_agree(twin_version: str, tmp_path: Path) -> None:
-    comparisons = 200
+    comparisons = 100
     reported: list[tuple[str, int, int]] = []
     result = await run(
         twin_version, tmp_path, seed=11, comparisons=comparisons, progress=lambda *each: reported.append(each)

@@ -10,7 +10,7 @@ from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
-from tests.live.tiers import with_all
+from tests.live.tiers import by_turns, with_all
 from tests.live.until import until
 
 VERSIONS = ["2.9.10", *with_all("2.10.27"), "2.15.3"]
@@ -34,8 +34,7 @@ async def _sums_to(bridge: Any, messages: int) -> tuple[int, int]:
     return counters()["copied"], counters()["duplicates"]
 
 
-@pytest.mark.parametrize("replicated", [False, True], ids=["grouped", "each-asks"])
-@pytest.mark.parametrize("version", VERSIONS)
+@by_turns("version, replicated", VERSIONS, [False, True])
 async def test_ids_that_the_target_holds_of_another_client(
     version: str, replicated: bool, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:

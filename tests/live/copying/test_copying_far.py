@@ -74,7 +74,7 @@ async def test_a_cut_in_the_middle_of_a_wide_window_loses_and_doubles_nothing(
 
 
 @pytest.mark.unstoppable
-@on_each_version(times=2)
+@on_each_version(times=1)
 async def test_kills_in_the_middle_of_a_wide_window_lose_and_double_nothing(
     version: str,
     times: int,
@@ -101,7 +101,7 @@ async def test_kills_in_the_middle_of_a_wide_window_lose_and_double_nothing(
 
 
 @pytest.mark.unstoppable
-@on_each_version(times=2)
+@on_each_version(times=1)
 async def test_kills_after_leader_changes_lose_and_double_nothing(
     version: str,
     times: int,

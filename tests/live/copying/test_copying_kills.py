@@ -20,7 +20,7 @@ from tests.live.until import until
 
 
 @pytest.mark.unstoppable
-@on_each_version(times=4)
+@on_each_version(times=2)
 async def test_kills_at_random_moments_lose_and_double_nothing(
     version: str,
     times: int,

@@ -17,6 +17,7 @@ from tests.live.faults.power_cut import LostEnd
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Load
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import by_turns
 
 KEPT, COPIED = 60, 100
 Servers = Callable[..., NativeServer]
@@ -29,8 +30,7 @@ def _short_tails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_streams, "TOGETHER_NS", 0)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("new", [10, 35, 90])
+@by_turns("version, new", VERSIONS, [10, 35, 90])
 async def test_a_source_loses_more_than_is_compared(
     new: int, version: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:

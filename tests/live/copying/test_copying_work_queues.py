@@ -24,7 +24,7 @@ from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Load, sidecar_processes
 from tests.live.sidecars import failure_of, running, settings_for
-from tests.live.tiers import OLDEST_AND_NEWEST, on_each_version
+from tests.live.tiers import OLDEST_AND_NEWEST, by_turns, on_each_version
 from tests.live.until import until
 
 RETENTIONS = ["workqueue", "interest"]
@@ -111,7 +111,7 @@ async def test_what_is_copied_is_acknowledged(
 
 @pytest.mark.unstoppable
 @pytest.mark.parametrize("retention", RETENTIONS)
-@on_each_version(times=4)
+@on_each_version(times=2)
 async def test_kills_at_random_moments_lose_and_double_nothing(
     version: str,
     times: int,
@@ -177,8 +177,7 @@ async def test_each_connection_cut_at_any_moment(
             assert bridge.runs[0].counters.as_dict()["lost"] == 0
 
 
-@pytest.mark.parametrize("retention", RETENTIONS)
-@pytest.mark.parametrize("away", ["source", "target"])
+@by_turns("version, retention, away", OLDEST_AND_NEWEST, RETENTIONS, ["source", "target"])
 async def test_a_server_is_killed_and_comes_back(
     away: str, retention: str, version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
@@ -433,8 +432,7 @@ async def test_an_entry_keeps_its_consumer_when_the_first_one_is_removed(
     assert [line["consumer"] for line in log if line["event"] == "rule.durable_left"] == here.consumers_of(a)
 
 
-@pytest.mark.parametrize("retention", RETENTIONS)
-@pytest.mark.parametrize("how", ["edited", "renamed", "moving", "split"])
+@by_turns("version, retention, how", OLDEST_AND_NEWEST, RETENTIONS, ["edited", "renamed", "moving", "split"])
 async def test_an_edited_entry_resumes_where_its_former_consumer_is(
     how: str, retention: str, version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
@@ -479,7 +477,7 @@ async def _recreated(here: Queue, former: str, ending: str) -> str:
 
 
 @pytest.mark.unstoppable
-@pytest.mark.parametrize("retention", RETENTIONS)
+@pytest.mark.parametrize("retention", ["workqueue", pytest.param("interest", marks=pytest.mark.exhaustive)])
 async def test_a_paused_leader_acknowledges_nothing_its_successor_has_to_copy(
     retention: str, newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Servers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import by_turns
 
 VERSIONS = ["2.10.27", "2.15.3", pytest.param("2.9.10", marks=pytest.mark.exhaustive)]
 DURABLE = "nats-bridge_rule"
@@ -42,9 +43,9 @@ async def _no_position(peer: RawPeer) -> None:
     assert "error" not in await peer.api(f"CONSUMER.DURABLE.CREATE.S.{DURABLE}", body)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
-    ("delivery", "with_lease", "killed", "found"),
+@by_turns(
+    "version, delivery, with_lease, killed, found",
+    VERSIONS,
     [
         ("at_least_once", True, False, "rule.position_restored"),
         ("at_least_once", True, True, "rule.position_restored"),

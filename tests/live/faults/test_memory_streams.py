@@ -19,6 +19,7 @@ from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import Seen
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
+from tests.live.tiers import by_turns
 from tests.live.until import until
 
 VERSIONS = ["2.9.10", pytest.param("2.10.27", marks=pytest.mark.exhaustive), "2.15.3"]
@@ -54,10 +55,7 @@ async def _is_empty(peer: RawPeer) -> bool:
     return "state" in info and bool(info["cluster"].get("leader")) and info["state"]["last_seq"] == 0
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
-    "more", [{}, {"durable": False}, {"delivery": "at_least_once"}], ids=["once", "fleeting", "atleast"]
-)
+@by_turns("version, more", VERSIONS, [{}, {"durable": False}, {"delivery": "at_least_once"}])
 async def test_a_republished_stream_in_memory(version: str, more: dict[str, Any], raw_peer: OpenPeer) -> None:
     async with _away_from_home(version, raw_peer, storage="memory") as (_, home, other, peer):
         seen = await Seen.of(peer, "out.>")
@@ -90,8 +88,7 @@ async def test_a_source_of_copies_in_memory(version: str, raw_peer: OpenPeer) ->
         assert [message.payload for message in await here.stored()][:45] == [*map(b"%d".__mod__, range(1, 21)), *held]
 
 
-@pytest.mark.parametrize("version", ["2.9.10", "2.15.3"])
-@pytest.mark.parametrize("new", [30, 97, 200])
+@by_turns("version, new", ["2.9.10", "2.15.3"], [30, 97, 200])
 async def test_a_source_in_memory_that_no_sidecar_sees(
     new: int, version: str, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,7 @@ from tests.live.security.credentials import Files
 from tests.live.shared_servers import Servers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
-from tests.live.tiers import with_all
+from tests.live.tiers import by_turns, with_all
 from tests.live.until import LIMIT, until
 
 Log = list[MutableMapping[str, Any]]
@@ -340,8 +340,7 @@ ACCOUNTS = {
 }
 
 
-@pytest.mark.parametrize("version", ["2.9.10", *with_all("2.10.27"), "2.15.3"])
-@pytest.mark.parametrize("account", ACCOUNTS)
+@by_turns("version, account", ["2.9.10", *with_all("2.10.27"), "2.15.3"], ACCOUNTS)
 @pytest.mark.usefixtures("quick_reconnects")
 async def test_only_the_server_says_that_a_consumer_was_slow(
     version: str, account: str, native_server: Servers, raw_peer: OpenPeer, log: Log, monkeypatch: pytest.MonkeyPatch

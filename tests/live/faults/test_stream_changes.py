@@ -12,12 +12,13 @@ from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Load, Scene
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import OLDEST_AND_NEWEST, by_turns
 from tests.live.until import until
 
 KINDS: list[dict[str, Any]] = [{"delivery": "at_most_once"}, {"delivery": "at_least_once"}, {"durable": False}]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=["once", "atleast", "fleeting"])
+@by_turns("twin_version, kind", OLDEST_AND_NEWEST, KINDS)
 async def test_a_source_that_is_purged_edited_and_sealed(
     kind: dict[str, Any], twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:

@@ -23,7 +23,7 @@ TTL = 2.0
 """Seconds of a lease whose end has to be waited for, because its holder has ended."""
 LONG = 30.0
 """The same where no replica may lose a lead, however slow the machine is."""
-_PAUSE = 0.02  # seconds until a publisher without an answer tries again: the processor is the next leader's
+_PAUSE = 0.02  # seconds between messages of a publisher: the processor is the sidecars'
 
 
 def events(process: SidecarProcess, event: str, rule: str | None = None) -> list[dict[str, Any]]:
@@ -167,6 +167,7 @@ class EveryKind:
         while True:
             await self.least.until_sequence(self.load.published - ahead)
             await self.load.burst(50)
+            await asyncio.sleep(_PAUSE)
 
     async def publish(self) -> None:
         """Publish through the ingress rule without end, one message after the other, each once."""
@@ -174,12 +175,10 @@ class EveryKind:
         while True:
             number += 1
             payload = b"%d" % number
+            await asyncio.sleep(_PAUSE)
             try:
                 answer = await self.peer.client.request(f"in{self.name}.x", payload, timeout=1)
-            except nats.errors.NoRespondersError:
-                await asyncio.sleep(_PAUSE)
-                continue
-            except nats.errors.TimeoutError:
+            except (nats.errors.NoRespondersError, nats.errors.TimeoutError):
                 continue
             assert json.loads(answer.data)["stream"] == f"I{self.name}"
             self.acknowledged.append(payload)

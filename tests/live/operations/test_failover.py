@@ -28,6 +28,7 @@ from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
+from tests.live.tiers import OLDEST_AND_NEWEST, by_turns
 from tests.live.until import until
 
 
@@ -186,7 +187,7 @@ def scene(raw_peer: OpenPeer, connect: Connect, unique_name: Name, tmp_path: Pat
     return make
 
 
-@pytest.mark.parametrize("kind", ["sources", "mirror", "native"])
+@by_turns("twin_version, kind", OLDEST_AND_NEWEST, ["sources", "mirror", "native"])
 async def test_a_consumer_continues_with_the_next_message(
     kind: str, twin_version: str, servers: SharedServers, scene: Callable[..., Any]
 ) -> None:
@@ -346,8 +347,7 @@ async def test_when_the_source_is_away(
     assert "perhaps acknowledged, and not in" in shown
 
 
-@pytest.mark.parametrize("version", CHANGE_IT)
-@pytest.mark.parametrize("kind", ["sources", "keep", "native", "mirror"])
+@by_turns("version, kind", CHANGE_IT, ["sources", "keep", "native", "mirror"])
 async def test_another_creation_time_of_the_source(
     version: str, kind: str, native_server: Servers, raw_peer: OpenPeer, connect: Connect, scene: Callable[..., Any]
 ) -> None:

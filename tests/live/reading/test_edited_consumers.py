@@ -12,8 +12,10 @@ from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene, differing
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import by_turns
 from tests.live.until import until
 
+DELIVERIES = ["at_most_once", "at_least_once"]
 VERSIONS = ["2.9.10", pytest.param("2.10.27", marks=pytest.mark.exhaustive), "2.15.3"]
 pytestmark = pytest.mark.usefixtures("quick_heartbeats")
 
@@ -34,9 +36,7 @@ async def _is_repaired(here: Scene, **change: Any) -> bool:
     return all(config.get(name) != value for name, value in change.items())
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
-@pytest.mark.parametrize("everything", [True, False])
+@by_turns("version, delivery, everything", VERSIONS, DELIVERIES, [True, False])
 async def test_a_filter_that_selects_nothing_of_the_rule(
     version: str, delivery: str, everything: bool, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
@@ -65,9 +65,7 @@ async def test_a_filter_that_selects_nothing_of_the_rule(
     assert len(differing(here.bridged, here.native)) <= counted["last_sequence_uncertain"]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
-@pytest.mark.parametrize("everything", [True, False])
+@by_turns("version, delivery, everything", VERSIONS, DELIVERIES, [True, False])
 async def test_a_filter_that_selects_some_messages(
     version: str, delivery: str, everything: bool, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
@@ -95,10 +93,10 @@ async def test_a_filter_that_selects_some_messages(
     assert len(differing(here.bridged, here.native)) <= counted["last_sequence_uncertain"]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
-@pytest.mark.parametrize(
-    "change",
+@by_turns(
+    "version, delivery, change",
+    VERSIONS,
+    DELIVERIES,
     [
         {"headers_only": True},
         {"max_ack_pending": 1},
@@ -107,7 +105,6 @@ async def test_a_filter_that_selects_some_messages(
         {"max_deliver": 3},
         {"rate_limit_bps": 10**6},
     ],
-    ids=repr,
 )
 async def test_any_other_member(
     version: str, delivery: str, change: dict[str, Any], servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
@@ -133,8 +130,7 @@ async def test_any_other_member(
     assert differing(here.bridged, here.native) == []
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
+@by_turns("version, delivery", VERSIONS, DELIVERIES)
 async def test_another_consumer_of_its_name(
     version: str, delivery: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
@@ -156,9 +152,7 @@ async def test_another_consumer_of_its_name(
     assert list(dict.fromkeys(here.bridged.sequences)) == list(range(1, end + 1))
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
-@pytest.mark.parametrize("stopped", [True, False])
+@by_turns("version, delivery, stopped", VERSIONS, DELIVERIES, [True, False])
 async def test_an_edit_that_no_sidecar_sees(
     version: str, delivery: str, stopped: bool, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
@@ -185,8 +179,7 @@ async def test_an_edit_that_no_sidecar_sees(
     assert differing(here.bridged, here.native) == []
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+@by_turns("version, retention", VERSIONS, ["workqueue", "interest"])
 async def test_the_consumer_of_copies_that_are_acknowledged(
     version: str, retention: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:

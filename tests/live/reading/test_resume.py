@@ -91,7 +91,7 @@ async def test_kills_at_random_moments_under_load(
     chance = random.Random(delivery)
     rule = here.rule(delivery=delivery, start="first")
     async with sidecar_processes(tmp_path) as start:
-        for _ in range(4):
+        for _ in range(2):
             process = await start(url, rule)
             await process.ready()
             seen = len(here.bridged.messages)

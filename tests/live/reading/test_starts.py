@@ -7,20 +7,20 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from nats_bridge.errors import RuleRefusedError
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Scene, Seen, differing, sidecar_processes
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import OLDEST_AND_NEWEST, by_turns
 from tests.live.until import LIMIT, until
 
 
-@pytest.mark.parametrize("durable", [True, False])
-@pytest.mark.parametrize(
-    ("start", "first"),
+@by_turns(
+    "twin_version, start, first, durable",
+    OLDEST_AND_NEWEST,
     [("new", 21), ("first", 1), ({"sequence": 8}, 8), ({"sequence": 20}, 20), ({"sequence": 30}, 21), ("time", 12)],
+    [True, False],
 )
 async def test_starts(
     start: object,

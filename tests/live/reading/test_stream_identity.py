@@ -16,6 +16,7 @@ from tests.live.creation_times import CHANGE_IT, change_creation_time
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import Seen
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import by_turns
 from tests.live.until import until
 
 pytestmark = pytest.mark.usefixtures("quick_reconnects")
@@ -33,9 +34,7 @@ async def _store(peer: RawPeer, name: str, first: int, last: int, ids: str) -> N
         await peer.store(f"{name}.x".encode(), b"%d" % number, _block(b"id-%d" % number if own else None))
 
 
-@pytest.mark.parametrize("version", CHANGE_IT)
-@pytest.mark.parametrize("ids", ["none", "some", "all"])
-@pytest.mark.parametrize("runs_during", [True, False])
+@by_turns("version, ids, runs_during", CHANGE_IT, ["none", "some", "all"], [True, False])
 async def test_another_creation_time_of_the_source_of_copies(
     version: str,
     ids: str,
@@ -70,8 +69,7 @@ async def test_another_creation_time_of_the_source_of_copies(
         await here.are_exact()
 
 
-@pytest.mark.parametrize("version", CHANGE_IT)
-@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+@by_turns("version, busy", CHANGE_IT, [False, True])
 async def test_another_creation_time_of_the_target_of_copies(
     version: str,
     busy: bool,
@@ -105,8 +103,7 @@ async def test_another_creation_time_of_the_target_of_copies(
         await here.are_exact()
 
 
-@pytest.mark.parametrize("version", CHANGE_IT)
-@pytest.mark.parametrize("more", [{}, {"durable": False}, {"delivery": "at_least_once"}], ids=repr)
+@by_turns("version, more", CHANGE_IT, [{}, {"durable": False}, {"delivery": "at_least_once"}])
 async def test_another_creation_time_of_a_republished_stream(
     version: str,
     more: dict[str, Any],

@@ -16,7 +16,7 @@ from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene, Seen, differing, last_sequence_of, sequence_of
 from tests.live.sidecars import running, settings_for
-from tests.live.tiers import with_all
+from tests.live.tiers import OLDEST_AND_NEWEST, by_turns, with_all
 from tests.live.until import until
 
 NO_SUCH_MESSAGE = 10043
@@ -199,11 +199,11 @@ async def stepping(here: Scene, url: str, **more: Any) -> AsyncIterator[Steps]:
         yield Steps(here, bridge.runs[0])
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize(
-    "limits",
+@by_turns(
+    "twin_version, scenario, limits",
+    OLDEST_AND_NEWEST,
+    SCENARIOS,
     [{}, {"max_msgs_per_subject": 1}, {"max_msgs_per_subject": 2}, {"max_msgs": 4}],
-    ids=["unlimited", "one", "two", "four"],
 )
 async def test_removals(
     scenario: Scenario,
@@ -229,9 +229,12 @@ async def test_removals(
         assert differing(here.bridged, here.native) == []
 
 
-@pytest.mark.parametrize("version", ["2.9.10", *with_all("2.10.27", "2.11.17"), "2.15.3"])
-@pytest.mark.parametrize("storage", ["file", "memory"])
-@pytest.mark.parametrize("which", [{}, {"filter": "a"}, {"filter": "*"}], ids=repr)
+@by_turns(
+    "version, storage, which",
+    ["2.9.10", *with_all("2.10.27", "2.11.17"), "2.15.3"],
+    ["file", "memory"],
+    [{}, {"filter": "a"}, {"filter": "*"}],
+)
 async def test_a_purge_below_the_first_sequence(
     version: str, storage: str, which: dict[str, Any], servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
@@ -421,7 +424,7 @@ async def test_removals_while_the_sidecar_is_away(
     assert differing(here.bridged, here.native) == []
 
 
-@pytest.mark.parametrize(("start", "durable"), [("new", True), ("new", False), ("first", False)])
+@by_turns("twin_version, start, durable", OLDEST_AND_NEWEST, [("new", True), ("new", False), ("first", False)])
 async def test_many_subjects_are_known_at_the_start(
     start: str, durable: bool, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:

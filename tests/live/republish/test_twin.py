@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.drawn.messages import draw_block, draw_payload, headers
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import OLDEST_AND_NEWEST
 from tests.live.until import until
 
 MESSAGES = 400
@@ -63,15 +65,16 @@ async def _publish(peer: RawPeer, name: str, seed: int, rollups: bool, taken: Ca
         await taken(int(answer["seq"]))
 
 
-# Every rule with every other stream is in `make test`: each stream with two rules, each rule with half of the streams.
-@pytest.mark.parametrize(
-    ("stream", "rule"),
-    [
-        pytest.param(stream, rule, marks=[pytest.mark.exhaustive] if (row + column) % 2 else [])
-        for row, stream in enumerate(STREAMS)
-        for column, rule in enumerate(RULES)
-    ],
-)
+def _combinations() -> Iterator[Any]:
+    """In `make test` each stream meets two rules, one on each version, and each rule half of the streams."""
+    versions = [each if isinstance(each, str) else each.values[0] for each in OLDEST_AND_NEWEST]
+    for (row, stream), (column, rule) in product(enumerate(STREAMS), enumerate(RULES)):
+        turn = None if (row + column) % 2 else versions[0 if (row // 2 + column // 2) % 2 else -1]
+        for version in versions:
+            yield pytest.param(version, stream, rule, marks=[] if version == turn else pytest.mark.exhaustive)
+
+
+@pytest.mark.parametrize(("twin_version", "stream", "rule"), [*_combinations()])
 async def test_bridge_republishes_what_the_server_republishes(
     stream: str,
     rule: str,

@@ -18,6 +18,7 @@ from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Servers
 from tests.live.sidecars import running
 from tests.live.stored_messages import stored_messages
+from tests.live.tiers import OLDEST_AND_NEWEST, by_turns
 from tests.live.until import until
 
 ACCOUNT = """
@@ -110,8 +111,7 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("forged", FORGED)
-@pytest.mark.parametrize("rule", RULES)
+@by_turns("twin_version, forged, rule", OLDEST_AND_NEWEST, FORGED, RULES)
 async def test_what_another_client_publishes_to_the_inbox_of_a_rule_does_nothing(
     twin_version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path, rule: str, forged: str
 ) -> None:
