@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,34 +16,12 @@ import pytest
 from nats_conformance.native_servers import NativeCluster
 from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.copies import Copies, record_of
-from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Load, SidecarProcess, sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
-from tests.live.tiers import on_each_version
 from tests.live.until import LIMIT, until
-
-
-@on_each_version(times=3)
-async def test_connections_cut_at_any_moment(
-    version: str, times: int, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
-) -> None:
-    url = await servers.url(version)
-    here = await Copies.make(await raw_peer(url), unique_name("cut"))
-    load = Load(await raw_peer(url), here.name)
-    chance = random.Random(version)
-    async with cut_wire(url) as wire, running(settings_for(wire.url, here.rule())) as bridge:
-        for _ in range(times):
-            before = load.published
-            burst = asyncio.create_task(load.burst(3000))
-            await here.holds(before + chance.randrange(1, 2500))
-            wire.cut()
-            await burst
-            await here.holds(load.published)
-        assert bridge.runs[0].counters.as_dict()["lost"] == 0
-    await here.are_exact()
 
 
 @pytest.mark.parametrize(

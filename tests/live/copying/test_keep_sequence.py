@@ -125,7 +125,7 @@ async def test_cuts_keep_the_numbers(
     load = Load(await raw_peer(url), here.name)
     chance = random.Random(twin_version)
     async with cut_wire(url) as wire, running(settings_for(wire.url, mirror(here))) as bridge:
-        for _ in range(6):
+        for _ in range(3):
             before = load.published
             burst = asyncio.create_task(load.burst(2000))
             await here.holds(before + chance.randrange(1, 1500))

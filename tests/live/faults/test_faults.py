@@ -215,7 +215,7 @@ async def test_connections_cut_at_any_moment(
         rule = here.rule(to="target", delivery=delivery, start="first")
         async with running(settings_of(source, rule, connections=connections)) as bridge:
             run = bridge.runs[0]
-            for number in range(20):
+            for number in range(8):
                 wire = (reading, writing)[number % 2]
                 connected_before = wire.connections
                 burst = here.load.burst(chance.randrange(500, 3000))

@@ -23,7 +23,7 @@ TTL = 2.0
 """Seconds of a lease whose end has to be waited for, because its holder has ended."""
 LONG = 30.0
 """The same where no replica may lose a lead, however slow the machine is."""
-_PAUSE = 0.02  # seconds between messages of a publisher: the processor is the sidecars'
+_PAUSE = 0.05  # seconds between messages of a publisher: the processor is the sidecars'
 
 
 def events(process: SidecarProcess, event: str, rule: str | None = None) -> list[dict[str, Any]]:
