@@ -65,14 +65,14 @@ async def _watched(settings: Settings, name: str, stalled_after: float, *, as_js
     states: list[LinkState] = []
     async with connected(settings, {name}) as connections:
         clock = asyncio.get_running_loop().time
-        began = clock()
         watch = Watch(connections[name], stalled_after, RequestRate(_REQUESTS))
         with stopping() as stop:
-            while not stop.event.is_set():
-                states = await watch.look()
-                if all(_is_certain(state, clock() - began >= stalled_after) for state in states):
+            states = await watch.look()
+            began = clock()  # progress shows from the second look on, however long the first one took
+            while not all(_is_certain(state, clock() - began >= stalled_after) for state in states):
+                if await happens(stop.event, within=_BETWEEN):
                     break
-                await happens(stop.event, within=_BETWEEN)
+                states = await watch.look()
     show(lambda: _data(states), lambda: _lines(states), as_json=as_json)
     return stop.code or (EXIT_GOOD if all(map(_is_good, states)) else EXIT_NO)
 
