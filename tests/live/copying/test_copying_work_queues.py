@@ -90,7 +90,7 @@ def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("retention", RETENTIONS)
+@by_turns("version, retention", OLDEST_AND_NEWEST, RETENTIONS)
 async def test_what_is_copied_is_acknowledged(
     retention: str, version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:

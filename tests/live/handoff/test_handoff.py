@@ -14,7 +14,7 @@ from nats_transforms.republish import StoredMessage
 from tests.live.commands import command
 from tests.live.handoff.handoffs import ACCOUNTS, CASES, UPGRADES, Case, OpenScene, Scene, everything
 from tests.live.shared_servers import Servers
-from tests.live.tiers import with_all
+from tests.live.tiers import by_turns, with_all
 from tests.live.until import until
 
 
@@ -73,7 +73,7 @@ async def test_an_upgrade_in_place(case: str, versions: tuple[str, str], scene: 
             pass
 
 
-@pytest.mark.parametrize(("case", "version"), [(case, version) for version in ("2.10.27", "2.15.3") for case in CASES])
+@by_turns("version, case", ["2.10.27", "2.15.3"], CASES)
 async def test_a_live_handoff(case: str, version: str, scene: OpenScene) -> None:
     here = await scene(case, version)
     await bridged(here)
