@@ -243,4 +243,4 @@ def _type(field: dict[str, Any], models: dict[str, Any]) -> str:
 
 def _bounds(field: dict[str, Any]) -> str:
     words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to"}
-    return "".join(f" {word} {field[key]:g}" for key, word in words.items() if key in field)
+    return "".join(f" {word} {field[key]:.15g}" for key, word in words.items() if key in field)

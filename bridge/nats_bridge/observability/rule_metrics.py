@@ -159,10 +159,10 @@ class RuleMetrics:
         return backlog
 
     def took(self, batch: Sequence[Delivered], backlog: Backlog) -> int:
-        """Return a consumer's batch was taken.
+        """Note that a consumer's batch was taken.
 
         Returns:
-            The time at which its oldest message was stored, nanoseconds since 1970.
+            The time at which its oldest message was stored, in nanoseconds since 1970.
         """
         self.bytes_in += sum([len(block) + len(payload) for _, _, block, payload in batch])
         backlog.batches += 1
