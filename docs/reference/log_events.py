@@ -77,7 +77,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
         "error", "The server refused a publication, request or subscription.", ("server_says",)
     ),
     "connection.does_without": LogEvent(
-        "info", "The server refused an optional permission. `meaning` has the effect.", ("server_says",)
+        "info", "The server refused an optional permission. `meaning` explains the effect.", ("server_says",)
     ),
     "connection.rejected": LogEvent(
         "error",
@@ -121,7 +121,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
         "warning", "A server does not answer. The start is retried.", ("reason", "again_in")
     ),
     "rule.failed": LogEvent("error", "The rule is started again later, or ends the sidecar.", ("reason",)),
-    "rule.stopped": LogEvent("info", "The rule has stopped. The line has its counters."),
+    "rule.stopped": LogEvent("info", "The rule has stopped. The line shows its counters."),
     "rule.ended_at_once": LogEvent(
         "warning",
         "The rule ended without draining. Its next start handles the messages in flight.",
