@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nats_bridge.consuming import stream_range
-from tests.live.copies import Copies
+from tests.live.copies import Copies, record_of
+from tests.live.copying.forgotten_ids import FORGETFUL, forgotten
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
@@ -28,3 +29,30 @@ async def test_what_was_copied_is_not_read_again(
         await here.peer.store(f"{here.name}.live".encode())
         await here.holds(5 + others + 1)
         assert bridge.runs[0].counters.as_dict()["received"] == 1
+
+
+async def test_a_copy_that_was_lost_before_many_of_others_is_made(
+    servers: SharedServers, raw_peer: OpenPeer, unique_name: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three copies are in flight, a change of leaders loses the second, and the sidecar is killed."""
+    monkeypatch.setattr(stream_range, "FIRST_PIECE", 4)
+    url = await servers.url("2.15.3")
+    here = await Copies.make(await raw_peer(url), unique_name("lost"), target=FORGETFUL)
+    for number in range(3):
+        await here.peer.store(f"{here.name}.{number}".encode())
+    async with running(settings_for(url, here.rule())):
+        await here.holds(3)
+    first, _, third = await here.stored()
+    await forgotten(here.peer, here.target)
+    await here.peer.api(f"STREAM.PURGE.{here.target}")
+    await here.peer.store(first.subject, first.payload, first.header_block)
+    for _ in range(30):
+        await here.peer.store(f"{here.target}.local".encode())
+    await here.peer.store(third.subject, third.payload, third.header_block)
+    async with running(settings_for(url, here.rule())):
+        await here.holds(33)
+    assert [record_of(message).sequence for message in await here.stored() if b"-Source: " in message.header_block] == [
+        1,
+        3,
+        2,
+    ]

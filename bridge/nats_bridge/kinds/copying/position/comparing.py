@@ -327,17 +327,21 @@ async def _sequences(streams: EntryStreams) -> list[int]:
     """Return the sequences in the source of the newest copies, without much older ones."""
     first = await first_sequence(streams.target_api, streams.target.name)
     found: list[int] = []
-    newest_ns = 0
+    newest_ns, low, without_copy = 0, streams.last + 1, 0
     replay = Replay(streams.target_api, streams.target.name, headers_only=True)
     make = partial(_SequencesOfCopies, streams)
     async for piece in backwards(replay, first, streams.last, make, found, CHECKED_COPIES):
         copies = piece.taker
+        without_copy = 0 if copies.sequences else without_copy + low - piece.low
+        low = piece.low
         newest_ns = newest_ns or max(copies.times_ns, default=0)
         since_ns = newest_ns - entry_streams.TOGETHER_NS
         stored = zip(copies.sequences, copies.times_ns, strict=True)
         young = [sequence for sequence, time_ns in stored if time_ns >= since_ns]
         found[:0] = young
-        if len(found) >= CHECKED_COPIES or (newest_ns and (not young or len(young) < len(copies.sequences))):
+        if len(found) >= CHECKED_COPIES or len(young) < len(copies.sequences):
+            break
+        if newest_ns and without_copy >= entry_streams.APART:
             break
     return found[-CHECKED_COPIES:]
 

@@ -37,6 +37,7 @@ _log = structlog.get_logger("bridge.copying.target_tail")
 
 _REPORTED = 65536  # sequences without a copy, after each of which the log says so
 TOGETHER_NS = 60 * 10**9  # copies that were in flight at the same time are stored within this of each other
+APART = 65536  # sequences without a copy, before one: other copies that a sidecar can have in flight with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,26 +111,35 @@ async def read_tail(
     copies: list[StoredCopy] = []
     ids: set[bytes] = set()
     seen = 0
+    farther_ids: set[bytes] = set()  # of messages that no copy is known to precede
+    farther, without_copy = 0, 0
     is_cut = False
     replay = Replay(api, stream, headers_only=True)
-    reported, low = 0, last + 1
+    reported, low, lowest = 0, last + 1, last + 1
     async for piece in backwards(replay, first, last, partial(_Copies, record_of), copies, wanted):
-        low, read = piece.low, piece.taker
-        copies[:0] = read.copies
-        ids |= read.ids
-        seen += piece.found
-        young = read.copies and read.copies[0].time_ns >= copies[-1].time_ns - TOGETHER_NS
+        read = piece.taker
+        without_copy = 0 if read.copies else without_copy + low - piece.low
+        low = piece.low
+        farther += piece.found
+        farther_ids |= read.ids
+        if read.copies:
+            copies[:0] = read.copies
+            ids |= farther_ids
+            seen, lowest = seen + farther, low
+            farther = 0
+        if read.copies or not copies:
+            farther_ids.clear()  # ids stored after all copies are irrelevant, and can be many
+        # Between two copies that were in flight together, the target can hold many copies of other entries.
+        young = read.copies[0].time_ns >= copies[-1].time_ns - TOGETHER_NS if read.copies else without_copy < APART
         is_old = not whatever_age and copies and not young
         is_cut = len(copies) >= wanted and not is_old
         if is_cut or is_old:
             break
-        if not copies:
-            ids.clear()  # ids stored after all copies are irrelevant, and can be many
         searched = last - low + 1
         if not copies and searched > _REPORTED * (reported + 1):
             reported = searched // _REPORTED
             _log.info("copying.searching_position", rule=rule, stream=stream, searched=searched, left=low - first)
-    return TargetTail(tuple(copies[-wanted:]), has_gaps=seen < last - low + 1, is_cut=is_cut, ids=frozenset(ids))
+    return TargetTail(tuple(copies[-wanted:]), has_gaps=seen < last - lowest + 1, is_cut=is_cut, ids=frozenset(ids))
 
 
 class _Copies:
