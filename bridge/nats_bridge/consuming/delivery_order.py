@@ -278,6 +278,9 @@ class DeliveryOrder:
     def filled(self, missing: Missing, start: int, first: int, recovered: int) -> int:
         """Note that a missing range was read again. Return the number of its sequences that were removed.
 
+        With a filter this number is 0, because sequences are missing anyway. Lost deliveries count in either case,
+        because deliveries have numbers without gaps.
+
         Args:
             missing: the range.
             start: `handled` before it was read.

@@ -205,6 +205,8 @@ async def last_sequence_behind(
 ) -> int:
     """Return the stream's last sequence, after everything that was sent on this connection before.
 
+    It waits without a limit: the caller sets one, or cancels it.
+
     Args:
         connection: the connection of the target.
         stream: its name.
@@ -213,7 +215,7 @@ async def last_sequence_behind(
 
     Raises:
         RuleRefusedError: another stream answers, or the stream refuses every message.
-        ApiError: the stream no longer exists.
+        ApiError: the stream no longer exists, or the server does not answer about it.
     """
     unseen = -1  # an answer that the stream did not show
     while True:

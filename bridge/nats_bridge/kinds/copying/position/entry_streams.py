@@ -95,6 +95,9 @@ async def read_tail(
 ) -> TargetTail:
     """Read the newest copies of an entry, no more than are wanted.
 
+    The search ends at copies that are more than a minute older than the newest one, and at `APART` sequences without a
+    copy. Older copies that were read by then are among the result.
+
     Args:
         api: the API of the target's connection.
         stream: the target.

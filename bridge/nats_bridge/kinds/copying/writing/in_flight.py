@@ -25,7 +25,8 @@ Invariants:
 * `count` and `size` are the sums over `groups`.
 * Names in `groups` increase.
 * Everything up to `last_confirmed` is stored, a duplicate, or skipped. It decreases only after
-  `Unconfirmed.request_again`, which puts confirmed messages back in front, to be confirmed again.
+  `Unconfirmed.request_again`, which puts confirmed messages back in front, to be confirmed again, and is 0 after
+  `forget_names`.
 * `last` never decreases.
 
 `Window` limits how many messages are in flight.

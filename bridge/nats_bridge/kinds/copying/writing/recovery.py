@@ -46,7 +46,9 @@ RecoveryStep: TypeAlias = AwaitAnswers | Decide | Retry
 class Recovery:
     """Resolves messages in flight in order: sends them again, or lets the rule's policy reject them.
 
-    Steps are done one after the other, until there is none.
+    Steps are done one after the other, until there is none. Each takes the PubAck of the first message in flight, so it
+    must be performed before the next one is requested. If the connection is lost, or the round is over, drop the
+    recovery without `skip` and `again`: the next round reads from the target which messages are stored.
 
     Args:
         publishing: the publisher's state, which is `recovering`.
