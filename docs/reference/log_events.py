@@ -26,17 +26,17 @@ _SHARED: Final[dict[str, LogEvent]] = {
     "sidecar.starting": LogEvent("info", "The process has started.", ("name", "config", "rules")),
     "sidecar.ready": LogEvent(
         "info",
-        "Every rule was tried: it runs, waits, is on standby, or failed.",
+        "Every rule has been tried, and runs, waits, is on standby or has failed.",
         ("name", "rules", "waiting", "standby", "failed", "http"),
     ),
-    "sidecar.draining": LogEvent("info", "A stop was requested. Rules drain.", ("reason",)),
-    "sidecar.stopped": LogEvent("info", "All rules have finished. Nothing is in flight."),
+    "sidecar.draining": LogEvent("info", "A stop was requested, so rules are draining.", ("reason",)),
+    "sidecar.stopped": LogEvent("info", "All rules have finished, and nothing is in flight."),
     "sidecar.ended": LogEvent("error", "An error stops the sidecar.", ("reason",)),
     "sidecar.refused": LogEvent("error", "The sidecar does not start.", ("code", "reason")),
     "http.failed": LogEvent("error", "An internal error failed an HTTP request.", ("path", "reason")),
     "http.watch_failed": LogEvent("error", "An internal error failed the watch for wedged rules.", ("reason",)),
     # -- reading the configuration again
-    "reload.begins": LogEvent("info", "The file is read again.", ("asked_by", "config")),
+    "reload.begins": LogEvent("info", "The file is being reread.", ("asked_by", "config")),
     "reload.applied": LogEvent("info", "The new configuration is in force.", ("asked_by", "rules")),
     "reload.unchanged": LogEvent("info", "The configuration is unchanged.", ("asked_by",)),
     "reload.refused": LogEvent(
@@ -64,14 +64,14 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "connection.untested_server": LogEvent(
         "warning",
-        "This release was not compared with the server's version.",
+        "This release has not been compared with the server's version.",
         ("server",),
     ),
     "connection.not_up": LogEvent(
-        "warning", "No server takes the connection yet. The sidecar keeps trying.", ("reason",)
+        "warning", "No server has accepted the connection yet, so the sidecar keeps trying.", ("reason",)
     ),
     "connection.closed": LogEvent(
-        "error", "The server closed the connection permanently. The sidecar opens another one.", ("reason",)
+        "error", "The server closed the connection permanently, so the sidecar opens a new one.", ("reason",)
     ),
     "connection.refused": LogEvent(
         "error", "The server refused a publication, request or subscription.", ("server_says",)
@@ -81,13 +81,13 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "connection.rejected": LogEvent(
         "error",
-        "A server refused credentials or TLS at a reconnect. The sidecar tries less often.",
+        "A server refused credentials or TLS on a reconnect, so the sidecar tries less often.",
         ("server", "reason"),
     ),
     "connection.error": LogEvent("warning", "An error occurred on the connection.", ("error",)),
     "connection.slow_consumer": LogEvent(
         "warning",
-        "The server ended the connection, probably as a slow consumer's. Consumers send less ahead.",
+        "The server ended the connection, probably as a slow consumer. Consumers then send less ahead.",
         ("messages",),
     ),
     # -- a rule's life
@@ -118,9 +118,9 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "rule.waiting": LogEvent("warning", "A stream is missing, or does not accept the rule's messages.", ("reason",)),
     "rule.start_delayed": LogEvent(
-        "warning", "A server does not answer. The start is retried.", ("reason", "again_in")
+        "warning", "A server is not answering, so the start is retried.", ("reason", "again_in")
     ),
-    "rule.failed": LogEvent("error", "The rule is started again later, or ends the sidecar.", ("reason",)),
+    "rule.failed": LogEvent("error", "The rule is restarted later, or ends the sidecar.", ("reason",)),
     "rule.stopped": LogEvent("info", "The rule has stopped. The line shows its counters."),
     "rule.ended_at_once": LogEvent(
         "warning",
@@ -128,10 +128,10 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "rule.start_not_kept": LogEvent(
         "warning",
-        "A server does not answer, so the first leader decides where `start: new` begins.",
+        "A server is not answering, so the first leader decides where `start: new` begins.",
         ("reason",),
     ),
-    "rule.lead_lost": LogEvent("warning", "The lease may have expired. Another replica may run the rule."),
+    "rule.lead_lost": LogEvent("warning", "The lease may have expired, so another replica may be running the rule."),
     "rule.abandoned": LogEvent("error", "The rule did not drain in time and was stopped.", ("lost",)),
     "rule.abandon_incomplete": LogEvent(
         "error", "The rule was stopped, and its consumer could not be updated.", ("reason",)
@@ -142,7 +142,9 @@ _SHARED: Final[dict[str, LogEvent]] = {
     # -- replicas
     "leadership.ready": LogEvent("info", "The lease bucket is readable and writable.", ("replica", "ttl")),
     "leadership.bucket_created": LogEvent("info", "The lease bucket was created.", ("bucket",)),
-    "leadership.few_servers": LogEvent("info", "Too few servers of the cluster have met for the bucket.", ("bucket",)),
+    "leadership.few_servers": LogEvent(
+        "info", "The cluster has too few servers for the bucket's replicas.", ("bucket",)
+    ),
     "leadership.one_server": LogEvent(
         "warning", "The bucket was created with one replica, in a cluster.", ("bucket", "reason")
     ),
@@ -151,12 +153,12 @@ _SHARED: Final[dict[str, LogEvent]] = {
     "leadership.no_hints": LogEvent(
         "warning", "Leases are polled, because the user may not subscribe to them.", ("reason",)
     ),
-    "leadership.not_open": LogEvent("warning", "The leases cannot be used yet. No rule runs.", ("reason",)),
-    "leadership.no_answer": LogEvent("warning", "The lease bucket does not answer.", ("reason",)),
+    "leadership.not_open": LogEvent("warning", "The leases cannot be used yet, so no rule is running.", ("reason",)),
+    "leadership.no_answer": LogEvent("warning", "The lease bucket is not answering.", ("reason",)),
     "leadership.refused": LogEvent("warning", "The bucket refuses a lease.", ("reason",)),
     "leadership.leaves_server": LogEvent(
         "warning",
-        "The server does not answer about leases. The replica tries another one.",
+        "The server does not answer about leases, so the replica tries another one.",
         ("server",),
     ),
     "leadership.leads": LogEvent("info", "This replica leads the rule from now on.", ("term",)),
@@ -177,35 +179,35 @@ _SHARED: Final[dict[str, LogEvent]] = {
     # -- reading a stream
     "reader.consumer_away": LogEvent(
         "warning",
-        "The ephemeral consumer's server is or was down. The consumer is recreated.",
+        "The ephemeral consumer's server is or was down, so the consumer is recreated.",
         ("consumer", "reason"),
     ),
     "reader.waiting": LogEvent(
-        "warning", "The server does not answer a request for a consumer or a range.", ("reason",)
+        "warning", "The server is not answering a request for a consumer or a range.", ("reason",)
     ),
     "reader.recovered": LogEvent(
-        "info", "Messages missing between two deliveries were read again.", ("consumer", "messages", "upto")
+        "info", "Messages missing between two deliveries were reread.", ("consumer", "messages", "upto")
     ),
     "reader.unbound": LogEvent(
         "warning",
-        "The server considers the subscription inactive. The rule subscribes again.",
+        "The server considers the subscription inactive, so the rule resubscribes.",
         ("consumer",),
     ),
     "reader.foreign_publisher": LogEvent(
         "warning",
-        "Another client publishes to the consumer's deliver subject. It is ignored.",
+        "Another client is publishing to the consumer's deliver subject, and is ignored.",
         ("reason",),
     ),
     "reader.consumer_recreated": LogEvent("warning", "The deleted consumer was recreated.", ("consumer", "after")),
     "reader.consumer_edited": LogEvent(
         "warning",
         "Another client changed the consumer. It may have left out messages after `after`, up to `upto`:"
-        " `at_least_once` reads them again, otherwise they count as lost.",
+        " `at_least_once` rereads them, otherwise they count as lost.",
         ("consumer", "field", "found", "expected", "after", "upto", "left_out"),
     ),
     "reader.creation_time_changed": LogEvent(
         "info",
-        "The server reports another creation time of the same stream.",
+        "The server reports a different creation time for the same stream.",
         ("created", "before"),
     ),
     "reader.stream_recreated": LogEvent("warning", "The stream was recreated.", ("created",)),
@@ -216,8 +218,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "reader.stream_shorter": LogEvent(
         "warning",
-        "The server lost the end of the stream. With `at_most_once`, `lost` new messages under old sequences"
-        " are not sent.",
+        "The server lost the end of the stream. With `at_most_once`, new messages under old sequences count as `lost`.",
         ("position", "last_sequence", "after", "lost"),
     ),
     "consumer.taken_over": LogEvent(
@@ -236,7 +237,9 @@ _SHARED: Final[dict[str, LogEvent]] = {
         ("consumer", "after"),
     ),
     "consumer.stream_shorter": LogEvent(
-        "warning", "The stream ends before the position: the server lost messages.", ("position", "last_sequence")
+        "warning",
+        "The stream ends before the position, because the server lost messages.",
+        ("position", "last_sequence"),
     ),
     # -- loops
     "loops.not_seen": LogEvent("warning", "Some streams could not be searched for loops.", ("reason",)),

@@ -7,12 +7,14 @@ from typing import Final
 from nats_bridge.observability.log_event import LogEvent
 
 EVENTS: Final = {
-    "rule.advisories_dropped": LogEvent("warning", "Too many advisories wait. The newest were dropped.", ("so_far",)),
+    "rule.advisories_dropped": LogEvent(
+        "warning", "Too many advisories were waiting, so the newest were dropped.", ("so_far",)
+    ),
     "rule.own_advisory": LogEvent("warning", "An advisory about the rule's own results was left out.", ("so_far",)),
     "rule.message_not_readable": LogEvent("warning", "The message of an advisory cannot be read.", ("reason",)),
     "rule.message_not_seen": LogEvent("warning", "The message of an advisory cannot be read yet.", ("reason",)),
     "rule.stream_silent": LogEvent(
-        "warning", "A stream did not confirm messages. They are published again.", ("messages",)
+        "warning", "A stream did not confirm messages, so they are published again.", ("messages",)
     ),
     "rule.refused_by_stream": LogEvent("error", "A stream rejected a message permanently.", ("reason",)),
     "rule.target_streams_unknown": LogEvent(

@@ -14,7 +14,7 @@ EVENTS: Final = {
     "copying.begins": LogEvent("info", "An entry starts copying.", ("after_sequence", "already_there")),
     "copying.removed_uncopied": LogEvent(
         "warning",
-        "The source removed messages before they were copied: those between the two sequences.",
+        "The source removed the messages between the two sequences before they were copied.",
         ("after_sequence", "first_sequence"),
     ),
     "copying.begins_at_time": LogEvent(
@@ -27,7 +27,7 @@ EVENTS: Final = {
         "warning", "It is unknown which copies the target stored. The next round finds out.", ("reason",)
     ),
     "copying.incomplete": LogEvent(
-        "warning", "An interruption left copies out. The rule stores them now.", ("missing", "of_lost_messages")
+        "warning", "An interruption left out copies, which the rule is now storing.", ("missing", "of_lost_messages")
     ),
     "copying.assumed_deleted": LogEvent(
         "warning", "Copies are missing in the target and are treated as deleted.", ("messages",)
@@ -48,11 +48,11 @@ EVENTS: Final = {
     "copying.renamed_headers": LogEvent(
         "warning", "Headers of counters or schedules are renamed, so that the target stores them."
     ),
-    "copying.waits": LogEvent("warning", "The target accepts nothing now, so copying waits.", ("server_says",)),
+    "copying.waits": LogEvent("warning", "The target is accepting nothing, so copying is waiting.", ("server_says",)),
     "copying.continues": LogEvent("info", "The target accepts messages again."),
     "copying.consumer_renamed": LogEvent(
         "info",
-        "The entry was edited. Its former consumer is deleted.",
+        "The entry was edited, so its former consumer is deleted.",
         ("consumer", "after"),
     ),
     "copying.consumer_left": LogEvent(

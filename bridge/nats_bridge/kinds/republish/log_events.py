@@ -39,7 +39,7 @@ EVENTS: Final = {
     ),
     "rule.side_effects": LogEvent("warning", "Reading the stream changes its content, which you allowed."),
     "rule.predecessor_not_seen": LogEvent(
-        "warning", "A message waits, because its predecessor could not be requested.", ("reason",)
+        "warning", "A message is waiting, because its predecessor could not be requested.", ("reason",)
     ),
 }
 """By name."""

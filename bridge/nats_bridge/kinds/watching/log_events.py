@@ -9,15 +9,15 @@ from nats_bridge.observability.log_event import LogEvent
 EVENTS: Final = {
     "watch.stalled": LogEvent(
         "warning",
-        "A native copy makes no progress, or the reason changed.",
+        "A native copy is making no progress, or the reason has changed.",
         ("code", "reason", "remedy", "missing", "seconds"),
     ),
-    "watch.recovered": LogEvent("info", "A stalled native copy makes progress again.", ("missing", "position")),
+    "watch.recovered": LogEvent("info", "A stalled native copy is making progress again.", ("missing", "position")),
     "watch.stepped_down": LogEvent("warning", "The leader of a stalled stream was asked to step down.", ("leader",)),
     "watch.no_step_down": LogEvent(
         "warning", "The leader of a stalled stream is not asked to step down, or refuses.", ("reason",)
     ),
-    "watch.not_seen": LogEvent("warning", "A server does not answer the watch rule.", ("reason",)),
+    "watch.not_seen": LogEvent("warning", "A server is not answering the watch rule.", ("reason",)),
     "watch.nothing_to_watch": LogEvent(
         "warning", "A named stream does not exist, or has no mirror and no sources.", ("reason",)
     ),
