@@ -52,7 +52,7 @@ from nats_bridge.consuming.stream_range import backwards, first_sequence, messag
 from nats_bridge.kinds.copying.position import entry_streams
 from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, StoredCopy, TargetTail, is_of_this_source
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.writing.in_flight import CHECKED_COPIES, LEAST
+from nats_bridge.kinds.copying.writing.in_flight import CHECKED_COPIES, LEAST, MOST
 from nats_transforms import copy_id, header_block
 
 _EVERYTHING = b">"
@@ -327,13 +327,13 @@ async def _sequences(streams: EntryStreams) -> list[int]:
     """Return the sequences in the source of the newest copies, without much older ones."""
     first = await first_sequence(streams.target_api, streams.target.name)
     found: list[int] = []
-    newest_ns, low, without_copy = 0, streams.last + 1, 0
+    newest_ns, lowest = 0, streams.last + 1  # the sequence where the piece with the lowest copy begins
     replay = Replay(streams.target_api, streams.target.name, headers_only=True)
     make = partial(_SequencesOfCopies, streams)
     async for piece in backwards(replay, first, streams.last, make, found, CHECKED_COPIES):
         copies = piece.taker
-        without_copy = 0 if copies.sequences else without_copy + low - piece.low
-        low = piece.low
+        if copies.sequences:
+            lowest = piece.low
         newest_ns = newest_ns or max(copies.times_ns, default=0)
         since_ns = newest_ns - entry_streams.TOGETHER_NS
         stored = zip(copies.sequences, copies.times_ns, strict=True)
@@ -341,7 +341,7 @@ async def _sequences(streams: EntryStreams) -> list[int]:
         found[:0] = young
         if len(found) >= CHECKED_COPIES or len(young) < len(copies.sequences):
             break
-        if newest_ns and without_copy >= entry_streams.APART:
+        if newest_ns and lowest - piece.low >= MOST:
             break
     return found[-CHECKED_COPIES:]
 

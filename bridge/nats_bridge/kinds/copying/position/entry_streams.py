@@ -28,6 +28,7 @@ from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import backwards, first_sequence
 from nats_bridge.kinds.copying.target import Target
+from nats_bridge.kinds.copying.writing.in_flight import MOST
 from nats_transforms import header_block
 from nats_transforms.copy_id import CopyId, entry_key, without_copy_id
 from nats_transforms.source_record import SourceRecord
@@ -37,7 +38,6 @@ _log = structlog.get_logger("bridge.copying.target_tail")
 
 _REPORTED = 65536  # sequences without a copy, after each of which the log says so
 TOGETHER_NS = 60 * 10**9  # copies that were in flight at the same time are stored within this of each other
-APART = 65536  # sequences without a copy, before one: other copies that a sidecar can have in flight with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ async def read_tail(
 ) -> TargetTail:
     """Read the newest copies of an entry, no more than are wanted.
 
-    The search ends at copies that are more than a minute older than the newest one, and at `APART` sequences without a
+    The search ends at copies that are more than a minute older than the newest one, and at `MOST` sequences without a
     copy. Older copies that were read by then are among the result.
 
     Args:
@@ -115,14 +115,12 @@ async def read_tail(
     ids: set[bytes] = set()
     seen = 0
     farther_ids: set[bytes] = set()  # of messages that no copy is known to precede
-    farther, without_copy = 0, 0
+    farther = 0
     is_cut = False
     replay = Replay(api, stream, headers_only=True)
-    reported, low, lowest = 0, last + 1, last + 1
+    reported, lowest = 0, last + 1  # the sequence where the piece with the lowest copy begins
     async for piece in backwards(replay, first, last, partial(_Copies, record_of), copies, wanted):
-        read = piece.taker
-        without_copy = 0 if read.copies else without_copy + low - piece.low
-        low = piece.low
+        low, read = piece.low, piece.taker
         farther += piece.found
         farther_ids |= read.ids
         if read.copies:
@@ -133,7 +131,7 @@ async def read_tail(
         if read.copies or not copies:
             farther_ids.clear()  # ids stored after all copies are irrelevant, and can be many
         # Between two copies that were in flight together, the target can hold many copies of other entries.
-        young = read.copies[0].time_ns >= copies[-1].time_ns - TOGETHER_NS if read.copies else without_copy < APART
+        young = read.copies[0].time_ns >= copies[-1].time_ns - TOGETHER_NS if read.copies else lowest - low < MOST
         is_old = not whatever_age and copies and not young
         is_cut = len(copies) >= wanted and not is_old
         if is_cut or is_old:
