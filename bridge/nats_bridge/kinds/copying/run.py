@@ -212,19 +212,19 @@ class CopyRun(RuleRun):
 
         An entry that copies nothing at the moment would not notice that another client has deleted the target.
         """
-        created = self._target_created
         while True:
             await self._events.next(WITHOUT_ADVISORY)
             try:
                 target = await self._target.api.stream_info(self.rule.target_stream)
             except ApiError as error:
-                if error.err_code == STREAM_NOT_FOUND and created:
-                    created = ""
+                if error.err_code == STREAM_NOT_FOUND and self._target_created:
+                    self._target_created = ""
                     self._restart_rounds("the target was deleted")
                 continue
-            if created and target["created"] != created:
-                self._restart_rounds("the target was recreated")
             created, config = str(target["created"]), target["config"]
+            if self._target_created not in ("", created):
+                self._restart_rounds("the target was recreated")
+            self._target_created = created
             if config == self._target_config:
                 continue
             self._target_config = config
