@@ -53,6 +53,7 @@ _LAME = 60.0  # seconds that a lame duck has; it takes one per client
 
 def without_inbox(config: str) -> str:
     """Return a server's configuration that refuses sidecars the subscription to answers."""
+    assert _SUBSCRIBE in config, "`as_text` writes permissions in another form"
     return config.replace(_SUBSCRIBE, _SUBSCRIBE.replace("allow", 'deny: "_INBOX.>", allow'))
 
 
