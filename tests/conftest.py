@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -46,7 +45,6 @@ def pytest_collection_finish() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose how many examples; of several processes (`--numprocesses`), each starts servers on ports of its own."""
     gc.set_threshold(50_000, 20, 50)  # imports and collection make many objects and hardly any garbage
-    sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # jsonschema imports it if it can, for a second
     profile = os.environ.get("HYPOTHESIS_PROFILE", "all" if config.getoption("all") else "few")
     settings.load_profile(profile)
     if profile != "explore":
