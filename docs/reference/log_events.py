@@ -1,8 +1,8 @@
 """Every event that the sidecar logs, and its line in the page about logs.
 
-Every line has `event`, `level` and `timestamp`; a rule's lines have `rule`, and `stream` and `source` where they are
-about one; a connection's have `connection`. Many have `meaning`, which says what follows. Events that one kind of rule
-logs stand in its package. A test compares this list with the code.
+Every line has `event`, `level` and `timestamp`. A rule's lines have `rule` and, if they are about one, `stream` and
+`source`. A connection's lines have `connection`. Many lines have `meaning`, which explains the consequence. The package
+of a kind of rule contains the events that only this kind logs. A test compares this list with the code.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ _HEADINGS: Final[dict[Level, str]] = {"error": "Errors", "warning": "Warnings", 
 
 
 def page() -> str:
-    """The page with today's events between its two marks, the worst first."""
+    """The page with today's events between its two marks, the worst first. Events with one meaning share a line."""
     before, _, rest = _PAGE.read_text("utf-8").partition(_BEGIN)
     _, _, after = rest.partition(_END)
     parts = "\n".join(f"### {heading}\n\n{_of_level(level)}" for level, heading in _HEADINGS.items())
