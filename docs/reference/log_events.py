@@ -78,7 +78,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
     "connection.does_without": LogEvent("info", "The server refused an optional permission.", ("server_says",)),
     "connection.rejected": LogEvent(
         "error",
-        "A server refused the credentials or TLS, so the sidecar tries less often to reconnect.",
+        "A server refused the credentials or TLS, so the sidecar reconnects less often.",
         ("server", "reason"),
     ),
     "connection.error": LogEvent("warning", "An error occurred on the connection.", ("error",)),

@@ -21,7 +21,7 @@ EVENTS: Final = {
     "rule.refused_by_stream": LogEvent("error", "A stream rejected a message permanently.", ("reason",)),
     "rule.target_streams_unknown": LogEvent(
         "warning",
-        "The streams that store the rule's messages are unknown, so no PubAck is awaited.",
+        "The streams that store the rule's messages are unknown, so the rule does not wait for PubAcks.",
         ("reason",),
     ),
 }
