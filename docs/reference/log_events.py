@@ -52,7 +52,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
     # -- connections
     "connection.lost": LogEvent(
         "warning",
-        "The connection broke, and the sidecar is reconnecting. Each socket logs its own line.",
+        "The connection broke, and the sidecar is reconnecting. Copying rules and leases log separate lines.",
         ("server", "reason"),
     ),
     "connection.back": LogEvent("info", "The connection is up again, with its subscriptions.", ("server", "version")),

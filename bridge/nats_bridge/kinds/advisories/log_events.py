@@ -11,7 +11,7 @@ EVENTS: Final = {
         "warning", "Too many advisories were waiting, so the newest were dropped.", ("so_far",)
     ),
     "rule.own_advisory": LogEvent(
-        "warning", "An advisory about the stream of the rule's results was left out.", ("so_far",)
+        "warning", "An advisory about the stream of the rule's results was skipped.", ("so_far",)
     ),
     "rule.message_not_readable": LogEvent("warning", "The message of an advisory cannot be read.", ("reason",)),
     "rule.message_not_seen": LogEvent("warning", "The message of an advisory cannot be read yet.", ("reason",)),
