@@ -1,8 +1,8 @@
 """Every event that the sidecar logs, and its line in the page about logs.
 
-Every line has `event`, `level` and `timestamp`; a rule's lines have `rule`, and `stream` and `source` where they are
-about one; a connection's have `connection`. Many have `meaning`, which says what follows. Events that one kind of rule
-logs stand in its package. A test compares this list with the code.
+Every line has `event`, `level` and `timestamp`. A rule's lines have `rule` and, if they are about one, `stream` and
+`source`. A connection's lines have `connection`. Many lines have `meaning`, which explains the consequence. The package
+of a kind of rule contains the events that only this kind logs. A test compares this list with the code.
 """
 
 from __future__ import annotations
@@ -26,40 +26,39 @@ _SHARED: Final[dict[str, LogEvent]] = {
     "sidecar.starting": LogEvent("info", "The process has started.", ("name", "config", "rules")),
     "sidecar.ready": LogEvent(
         "info",
-        "Every rule has been tried, and runs, waits, is on standby or has failed.",
+        "Every rule is running, is waiting, is on standby or has failed.",
         ("name", "rules", "waiting", "standby", "failed", "http"),
     ),
     "sidecar.draining": LogEvent("info", "A stop was requested, so rules are draining.", ("reason",)),
     "sidecar.stopped": LogEvent("info", "All rules have finished, and nothing is in flight."),
     "sidecar.ended": LogEvent("error", "An error stops the sidecar.", ("reason",)),
-    "sidecar.refused": LogEvent("error", "The sidecar does not start.", ("code", "reason")),
-    "http.failed": LogEvent("error", "An internal error failed an HTTP request.", ("path", "reason")),
-    "http.watch_failed": LogEvent("error", "An internal error failed the watch for wedged rules.", ("reason",)),
+    "sidecar.refused": LogEvent("error", "The sidecar cannot start.", ("code", "reason")),
+    "http.failed": LogEvent("error", "An internal error occurred.", ("path", "reason")),
+    "http.watch_failed": LogEvent("error", "An internal error occurred.", ("reason",)),
     # -- reading the configuration again
-    "reload.begins": LogEvent("info", "The file is being reread.", ("asked_by", "config")),
+    "reload.begins": LogEvent("info", "The sidecar is rereading the file.", ("asked_by", "config")),
     "reload.applied": LogEvent("info", "The new configuration is in force.", ("asked_by", "rules")),
     "reload.unchanged": LogEvent("info", "The configuration is unchanged.", ("asked_by",)),
     "reload.refused": LogEvent(
         "error",
-        "The previous configuration stays in force.",
+        "The new configuration was refused, so the previous one stays in force.",
         ("asked_by", "reason"),
     ),
-    "reload.failed": LogEvent("error", "An internal error prevented the reload.", ("reason",)),
+    "reload.failed": LogEvent("error", "An internal error occurred.", ("reason",)),
     "rule.copied_again": LogEvent(
         "warning",
-        "The selection of a source changed, so the source is copied again.",
+        "The selection of a source changed, so the rule copies the source again.",
     ),
     # -- connections
     "connection.lost": LogEvent(
         "warning",
-        "The sidecar reconnects until it succeeds. Copying rules and leases have separate sockets, so you get a"
-        " line for each socket.",
+        "The connection broke, and the sidecar is reconnecting. Copying rules and leases log separate lines.",
         ("server", "reason"),
     ),
-    "connection.back": LogEvent("info", "The connection is restored, with its subscriptions.", ("server", "version")),
+    "connection.back": LogEvent("info", "The connection is up again, with its subscriptions.", ("server", "version")),
     "connection.unreachable": LogEvent(
         "warning",
-        "A reconnect failed. Logged once a minute for each server, and if the cause changes.",
+        "An attempt to reconnect failed.",
         ("server", "reason"),
     ),
     "connection.untested_server": LogEvent(
@@ -76,24 +75,22 @@ _SHARED: Final[dict[str, LogEvent]] = {
     "connection.refused": LogEvent(
         "error", "The server refused a publication, request or subscription.", ("server_says",)
     ),
-    "connection.does_without": LogEvent(
-        "info", "The server refused an optional permission. `meaning` explains the effect.", ("server_says",)
-    ),
+    "connection.does_without": LogEvent("info", "The server refused an optional permission.", ("server_says",)),
     "connection.rejected": LogEvent(
         "error",
-        "A server refused credentials or TLS on a reconnect, so the sidecar tries less often.",
+        "A server refused the credentials or TLS, so the sidecar reconnects less often.",
         ("server", "reason"),
     ),
     "connection.error": LogEvent("warning", "An error occurred on the connection.", ("error",)),
     "connection.slow_consumer": LogEvent(
         "warning",
-        "The server ended the connection, probably as a slow consumer. Consumers then send less ahead.",
+        "The server ended the connection, probably as a slow consumer. Consumers then send fewer messages at a time.",
         ("messages",),
     ),
     # -- a rule's life
     "rule.removal_near": LogEvent(
         "warning",
-        "The source's limits will soon remove messages that the rule has not taken.",
+        "The source's limits will soon remove messages that the rule has not read.",
         ("position", "first_sequence", "seconds"),
     ),
     "rule.ready": LogEvent(
@@ -118,10 +115,12 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "rule.waiting": LogEvent("warning", "A stream is missing, or does not accept the rule's messages.", ("reason",)),
     "rule.start_delayed": LogEvent(
-        "warning", "A server is not answering, so the start is retried.", ("reason", "again_in")
+        "warning", "A server is not answering, so the rule's start is retried.", ("reason", "again_in")
     ),
-    "rule.failed": LogEvent("error", "The rule is restarted later, or ends the sidecar.", ("reason",)),
-    "rule.stopped": LogEvent("info", "The rule has stopped. The line shows its counters."),
+    "rule.failed": LogEvent(
+        "error", "The rule cannot run. The sidecar restarts it later or, with `fail_fast`, ends.", ("reason",)
+    ),
+    "rule.stopped": LogEvent("info", "The rule has stopped. The line contains its counters."),
     "rule.ended_at_once": LogEvent(
         "warning",
         "The rule ended without draining. Its next start handles the messages in flight.",
@@ -132,61 +131,67 @@ _SHARED: Final[dict[str, LogEvent]] = {
         ("reason",),
     ),
     "rule.lead_lost": LogEvent("warning", "The lease may have expired, so another replica may be running the rule."),
-    "rule.abandoned": LogEvent("error", "The rule did not drain in time and was stopped.", ("lost",)),
+    "rule.abandoned": LogEvent("error", "The rule did not drain in time.", ("lost",)),
     "rule.abandon_incomplete": LogEvent(
-        "error", "The rule was stopped, and its consumer could not be updated.", ("reason",)
+        "error", "The rule was stopped, but its consumer could not be updated.", ("reason",)
     ),
     "rule.drain_incomplete": LogEvent("error", "The rule could not finish the messages in flight.", ("reason",)),
-    "rule.drain_failed": LogEvent("error", "The drain failed.", ("reason",)),
-    "rule.drain_timeout": LogEvent("error", "The drain exceeded its time limit.", ("seconds",)),
+    "rule.drain_failed": LogEvent("error", "The rule could not finish the messages in flight.", ("reason",)),
+    "rule.drain_timeout": LogEvent("error", "The rule did not drain in time.", ("seconds",)),
     # -- replicas
     "leadership.ready": LogEvent("info", "The lease bucket is readable and writable.", ("replica", "ttl")),
     "leadership.bucket_created": LogEvent("info", "The lease bucket was created.", ("bucket",)),
     "leadership.few_servers": LogEvent(
-        "info", "The cluster has too few servers for the bucket's replicas.", ("bucket",)
+        "info",
+        "The cluster has too few servers for the bucket's replicas, so the bucket is created later.",
+        ("bucket",),
     ),
     "leadership.one_server": LogEvent(
-        "warning", "The bucket was created with one replica, in a cluster.", ("bucket", "reason")
+        "warning",
+        "The lease bucket was created with only one replica, in a cluster.",
+        ("bucket", "reason"),
     ),
     "leadership.bucket_deleted": LogEvent("warning", "The lease bucket was deleted, and is recreated.", ("bucket",)),
-    "leadership.bucket_missing": LogEvent("warning", "The lease bucket cannot be recreated.", ("reason",)),
+    "leadership.bucket_missing": LogEvent(
+        "warning", "The lease bucket is missing and cannot be recreated.", ("reason",)
+    ),
     "leadership.no_hints": LogEvent(
-        "warning", "Leases are polled, because the user may not subscribe to them.", ("reason",)
+        "warning", "The user may not subscribe to the leases, so the sidecar polls them.", ("reason",)
     ),
     "leadership.not_open": LogEvent("warning", "The leases cannot be used yet, so no rule is running.", ("reason",)),
     "leadership.no_answer": LogEvent("warning", "The lease bucket is not answering.", ("reason",)),
-    "leadership.refused": LogEvent("warning", "The bucket refuses a lease.", ("reason",)),
+    "leadership.refused": LogEvent("warning", "The lease bucket refused to store a lease.", ("reason",)),
     "leadership.leaves_server": LogEvent(
         "warning",
-        "The server does not answer about leases, so the replica tries another one.",
+        "The lease bucket is not answering, so the sidecar tries another server.",
         ("server",),
     ),
-    "leadership.leads": LogEvent("info", "This replica leads the rule from now on.", ("term",)),
-    "leadership.lost": LogEvent("warning", "This replica's term is over.", ("term",)),
+    "leadership.leads": LogEvent("info", "This replica now leads the rule.", ("term",)),
+    "leadership.lost": LogEvent("warning", "This replica no longer leads the rule.", ("term",)),
     "leadership.hands_over": LogEvent(
-        "info", "With `share`, a replica that leads fewer rules gets this one.", ("term",)
+        "info", "With `share`, this replica hands the rule to one that leads fewer rules.", ("term",)
     ),
-    "leadership.released": LogEvent("info", "The lease was released.", ("term", "stored")),
-    "leadership.failed": LogEvent("error", "An internal error ended the task of a lease.", ("reason",)),
+    "leadership.released": LogEvent("info", "This replica released its lease.", ("term", "stored")),
+    "leadership.failed": LogEvent("error", "An internal error occurred.", ("reason",)),
     # -- what rules meet
     "rule.not_ready": LogEvent(
         "warning", "The rule has not been ready for ten seconds.", ("waiting_for", "for_seconds")
     ),
-    "rule.stream_not_seen": LogEvent("warning", "The stream's state could not be requested.", ("reason",)),
+    "rule.stream_not_seen": LogEvent("warning", "A request for the stream's state failed.", ("reason",)),
     "rule.reserved_subject": LogEvent(
-        "warning", "A message that would command the server was not published.", ("subject", "reason")
+        "warning", "A message was not published, because it would be a command to the server.", ("subject", "reason")
     ),
     # -- reading a stream
     "reader.consumer_away": LogEvent(
         "warning",
-        "The ephemeral consumer's server is or was down, so the consumer is recreated.",
+        "The ephemeral consumer's server was down, so the rule recreates the consumer.",
         ("consumer", "reason"),
     ),
     "reader.waiting": LogEvent(
         "warning", "The server is not answering a request for a consumer or a range.", ("reason",)
     ),
     "reader.recovered": LogEvent(
-        "info", "Messages missing between two deliveries were reread.", ("consumer", "messages", "upto")
+        "info", "The rule reread messages that were missing between two deliveries.", ("consumer", "messages", "upto")
     ),
     "reader.unbound": LogEvent(
         "warning",
@@ -195,14 +200,16 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "reader.foreign_publisher": LogEvent(
         "warning",
-        "Another client is publishing to the consumer's deliver subject, and is ignored.",
+        "Another client is publishing to the consumer's deliver subject. The rule ignores its messages.",
         ("reason",),
     ),
-    "reader.consumer_recreated": LogEvent("warning", "The deleted consumer was recreated.", ("consumer", "after")),
+    "reader.consumer_recreated": LogEvent(
+        "warning", "The consumer was deleted, and the rule has recreated it.", ("consumer", "after")
+    ),
     "reader.consumer_edited": LogEvent(
         "warning",
-        "Another client changed the consumer. It may have left out messages after `after`, up to `upto`:"
-        " `at_least_once` rereads them, otherwise they count as lost.",
+        "Another client changed the consumer. Messages that it may have left out are reread"
+        " (`at_least_once`) or count as `lost`.",
         ("consumer", "field", "found", "expected", "after", "upto", "left_out"),
     ),
     "reader.creation_time_changed": LogEvent(
@@ -210,15 +217,15 @@ _SHARED: Final[dict[str, LogEvent]] = {
         "The server reports a different creation time for the same stream.",
         ("created", "before"),
     ),
-    "reader.stream_recreated": LogEvent("warning", "The stream was recreated.", ("created",)),
+    "reader.stream_recreated": LogEvent("warning", "The source was recreated.", ("created",)),
     "reader.streams_missed": LogEvent(
         "warning",
-        "The stream was recreated and deleted before the rule could read it.",
+        "The source was recreated and deleted before the rule could read it.",
         ("streams",),
     ),
     "reader.stream_shorter": LogEvent(
         "warning",
-        "The server lost the end of the stream. With `at_most_once`, new messages under old sequences count as `lost`.",
+        "The server lost the end of the source.",
         ("position", "last_sequence", "after", "lost"),
     ),
     "consumer.taken_over": LogEvent(
@@ -228,28 +235,30 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "consumer.reconfigured": LogEvent(
         "warning",
-        "The consumer did not match the rule, and is recreated at its position.",
+        "The consumer did not match the rule, so it is recreated at its position.",
         ("consumer", "fields", "after"),
     ),
     "consumer.leaderless": LogEvent(
         "warning",
-        "The consumer had no leader for 30 s, and is recreated.",
+        "The consumer had no leader for 30 s, so it is recreated.",
         ("consumer", "after"),
     ),
     "consumer.stream_shorter": LogEvent(
         "warning",
-        "The stream ends before the position, because the server lost messages.",
+        "The server lost the end of the source.",
         ("position", "last_sequence"),
     ),
     # -- loops
     "loops.not_seen": LogEvent("warning", "Some streams could not be searched for loops.", ("reason",)),
-    "loops.native": LogEvent("warning", "The servers' native configuration has a loop without any rule.", ("reason",)),
+    "loops.native": LogEvent(
+        "warning", "The configuration of the servers contains a loop, even without your rules.", ("reason",)
+    ),
     # -- telemetry
-    "telemetry.exports": LogEvent("info", "Metrics or traces are exported by OTLP.", ("metrics", "traces")),
-    "telemetry.not_exported": LogEvent("warning", "OTLP is configured, but cannot be started.", ("reason",)),
-    "telemetry.no_traces": LogEvent("warning", "Traces are configured without an exporter.", ("trace",)),
+    "telemetry.exports": LogEvent("info", "The sidecar exports metrics or traces by OTLP.", ("metrics", "traces")),
+    "telemetry.not_exported": LogEvent("warning", "OTLP is configured, but the export cannot start.", ("reason",)),
+    "telemetry.no_traces": LogEvent("warning", "Traces are configured, but no exporter is.", ("trace",)),
     "telemetry.export_failed": LogEvent("warning", "An OTLP export failed.", ("signal",)),
-    "telemetry.last_export_failed": LogEvent("warning", "The last OTLP export before the stop failed.", ("seconds",)),
+    "telemetry.last_export_failed": LogEvent("warning", "An OTLP export failed.", ("seconds",)),
 }
 """Of the sidecar, and of rules of several kinds."""
 
@@ -265,7 +274,7 @@ _HEADINGS: Final[dict[Level, str]] = {"error": "Errors", "warning": "Warnings", 
 
 
 def page() -> str:
-    """The page with today's events between its two marks, the worst first."""
+    """The page with today's events between its two marks, the worst first. Events with one meaning share a line."""
     before, _, rest = _PAGE.read_text("utf-8").partition(_BEGIN)
     _, _, after = rest.partition(_END)
     parts = "\n".join(f"### {heading}\n\n{_of_level(level)}" for level, heading in _HEADINGS.items())
@@ -273,8 +282,8 @@ def page() -> str:
 
 
 def _of_level(level: Level) -> str:
-    return "".join(
-        f"- `{name}`{'' if name in ALWAYS else '¹'}: {event.meaning}\n"
-        for name, event in EVENTS.items()
-        if event.level == level
-    )
+    names: dict[str, list[str]] = {}
+    for name, event in EVENTS.items():
+        if event.level == level:
+            names.setdefault(event.meaning, []).append(f"`{name}`{'' if name in ALWAYS else '¹'}")
+    return "".join(f"- {', '.join(alike)}: {meaning}\n" for meaning, alike in names.items())

@@ -10,7 +10,9 @@ EVENTS: Final = {
     "rule.advisories_dropped": LogEvent(
         "warning", "Too many advisories were waiting, so the newest were dropped.", ("so_far",)
     ),
-    "rule.own_advisory": LogEvent("warning", "An advisory about the rule's own results was left out.", ("so_far",)),
+    "rule.own_advisory": LogEvent(
+        "warning", "An advisory about the stream of the rule's results was skipped.", ("so_far",)
+    ),
     "rule.message_not_readable": LogEvent("warning", "The message of an advisory cannot be read.", ("reason",)),
     "rule.message_not_seen": LogEvent("warning", "The message of an advisory cannot be read yet.", ("reason",)),
     "rule.stream_silent": LogEvent(
@@ -18,7 +20,9 @@ EVENTS: Final = {
     ),
     "rule.refused_by_stream": LogEvent("error", "A stream rejected a message permanently.", ("reason",)),
     "rule.target_streams_unknown": LogEvent(
-        "warning", "The streams that store the rule's messages are unknown.", ("reason",)
+        "warning",
+        "The streams that store the rule's messages are unknown, so the rule does not wait for PubAcks.",
+        ("reason",),
     ),
 }
 """By name."""

@@ -8,29 +8,31 @@ from nats_bridge.observability.log_event import LogEvent
 
 EVENTS: Final = {
     "rule.durable_left": LogEvent(
-        "warning", "The consumer of a removed entry stays on the server.", ("stream", "consumer")
+        "warning", "An entry was removed, but its consumer stays on the server.", ("stream", "consumer")
     ),
-    "rule.selects_nothing": LogEvent("warning", "The source has no subject that the rule selects."),
+    "rule.selects_nothing": LogEvent("warning", "The rule selects none of the source's subjects."),
     "copying.begins": LogEvent("info", "An entry starts copying.", ("after_sequence", "already_there")),
     "copying.removed_uncopied": LogEvent(
         "warning",
-        "The source removed the messages between the two sequences before they were copied.",
+        "The source removed the messages between `after_sequence` and `first_sequence` before they were copied.",
         ("after_sequence", "first_sequence"),
     ),
     "copying.begins_at_time": LogEvent(
-        "warning", "No copy in the target names the position, so copying starts at a time.", ("time",)
+        "warning", "No copy in the target names the position, so copying begins at `time`.", ("time",)
     ),
     "copying.searching_position": LogEvent(
-        "info", "The target is searched backwards for the last copy.", ("searched", "left")
+        "info", "The rule searches the target backwards for the last copy.", ("searched", "left")
     ),
     "copying.interrupted": LogEvent(
-        "warning", "It is unknown which copies the target stored. The next round finds out.", ("reason",)
+        "warning", "The rule does not know which copies the target stored. The next round finds out.", ("reason",)
     ),
     "copying.incomplete": LogEvent(
         "warning", "An interruption left out copies, which the rule is now storing.", ("missing", "of_lost_messages")
     ),
     "copying.assumed_deleted": LogEvent(
-        "warning", "Copies are missing in the target and are treated as deleted.", ("messages",)
+        "warning",
+        "The rule assumes that missing copies were deleted on purpose.",
+        ("messages",),
     ),
     "copying.source_shorter": LogEvent(
         "warning", "The server lost the end of the source.", ("position", "last_sequence")
@@ -43,27 +45,27 @@ EVENTS: Final = {
     "copying.source_recreated": LogEvent("warning", "The source was recreated.", ("created",)),
     "copying.headers_will_be_lost": LogEvent(
         "warning",
-        "The target may not accept TTLs, counters or schedules. `meaning` explains the effect.",
+        "The target may not accept TTLs, counters or schedules.",
     ),
     "copying.renamed_headers": LogEvent(
-        "warning", "Headers of counters or schedules are renamed, so that the target stores them."
+        "warning", "The rule renames headers of counters or schedules, so that the target stores them."
     ),
-    "copying.waits": LogEvent("warning", "The target is accepting nothing, so copying is waiting.", ("server_says",)),
+    "copying.waits": LogEvent("warning", "The target accepts no messages, so copying is waiting.", ("server_says",)),
     "copying.continues": LogEvent("info", "The target accepts messages again."),
     "copying.consumer_renamed": LogEvent(
         "info",
-        "The entry was edited, so its former consumer is deleted.",
+        "An entry was edited, so the rule deletes its former consumer.",
         ("consumer", "after"),
     ),
     "copying.consumer_left": LogEvent(
-        "warning", "The user may not delete an edited entry's former consumer.", ("consumer", "reason")
+        "warning", "An entry was edited, but the user may not delete its former consumer.", ("consumer", "reason")
     ),
     "copying.consumers_not_listed": LogEvent(
-        "warning", "The user may not list consumers, so former ones are not found.", ("reason",)
+        "warning", "The user may not list consumers, so the rule cannot find consumers of edited entries.", ("reason",)
     ),
     "copying.rejected": LogEvent(
         "warning",
-        "The target rejected a message permanently. `on_rejected` decides.",
+        "The target rejected a message permanently. `on_rejected` decides whether the rule stops.",
         ("sequence", "reason", "published_to"),
     ),
 }

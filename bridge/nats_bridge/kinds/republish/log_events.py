@@ -9,12 +9,12 @@ from nats_bridge.observability.log_event import LogEvent
 EVENTS: Final = {
     "rule.begins_new": LogEvent(
         "warning",
-        "The rule found no position, and begins with the next message. If it ran before, messages are skipped.",
+        "The rule found no position and begins with the next message. If it has run before, it skips messages.",
         ("after",),
     ),
     "rule.position_restored": LogEvent(
         "warning",
-        "The rule resumes at the position in its lease, because the consumer's is missing or doubtful.",
+        "The consumer's position is missing or doubtful, so the rule resumes at the position in its lease.",
         ("consumer", "position", "after"),
     ),
     "rule.position_unproven": LogEvent(
@@ -27,19 +27,23 @@ EVENTS: Final = {
     ),
     "rule.limits_changed": LogEvent("warning", "The stream's limits were changed.", ("uncertain",)),
     "rule.removals_not_received": LogEvent(
-        "warning", "The user may not receive advisories of deletes and purges.", ("reason",)
+        "warning",
+        "The user may not receive advisories of deletes and purges, so `Nats-Last-Sequence` can be inexact.",
+        ("reason",),
     ),
     "rule.message_too_large": LogEvent(
-        "warning", "With its new headers, a message exceeds the server's `max_payload`.", ("max_payload", "so_far")
+        "warning", "A message with its new headers exceeds the server's `max_payload`.", ("max_payload", "so_far")
     ),
     "rule.position_can_jump": LogEvent(
         "warning",
-        "A crash may lose messages if the stream removed a later one (`kd/messages/removed-in-hand`).",
+        "If the stream removes a message in flight, a crash may lose earlier ones (`kd/messages/removed-in-hand`).",
         ("max_msgs_per_subject",),
     ),
-    "rule.side_effects": LogEvent("warning", "Reading the stream changes its content, which you allowed."),
+    "rule.side_effects": LogEvent(
+        "warning", "The rule changes the content of the stream by reading it, as you allowed."
+    ),
     "rule.predecessor_not_seen": LogEvent(
-        "warning", "A message is waiting, because its predecessor could not be requested.", ("reason",)
+        "warning", "A message is waiting, because the request for its predecessor failed.", ("reason",)
     ),
 }
 """By name."""

@@ -15,7 +15,7 @@ EVENTS: Final = {
     "watch.recovered": LogEvent("info", "A stalled native copy is making progress again.", ("missing", "position")),
     "watch.stepped_down": LogEvent("warning", "The leader of a stalled stream was asked to step down.", ("leader",)),
     "watch.no_step_down": LogEvent(
-        "warning", "The leader of a stalled stream is not asked to step down, or refuses.", ("reason",)
+        "warning", "The leader of a stalled stream refused to step down, or was not asked.", ("reason",)
     ),
     "watch.not_seen": LogEvent("warning", "A server is not answering the watch rule.", ("reason",)),
     "watch.nothing_to_watch": LogEvent(
