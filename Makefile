@@ -49,7 +49,6 @@ help:
 	@echo "make demo    a server, a stream, native republish next to the sidecar's, and whether they agree"
 	@echo "make unit    the tests that need no server, before each commit"
 	@echo "make test    every promise on the oldest and the newest server (fetched once, kept in a cache)"
-	@echo "             (and a round trip through Spark where there is Java)"
 	@echo "make test-all  everything, in three lanes, as CI does: every test on every version, and all targets below down to audit"
 	@echo "             (needs what they need: Java, Chromium and its driver, kubectl, podman, root)"
 	@echo "make versions-test  all unit and live tests, on every version"
@@ -112,17 +111,12 @@ unit: install
 	$(BIN)/python -m pytest tests/unit --numprocesses 2 --dist worksteal
 
 # Spark in tests ends before Java's second compiler pays: it took half of Java's seconds.
-test spark-test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
-test spark-test: export SPARK_LAUNCHER_OPTS = $(SPARK_SUBMIT_OPTS)
+spark-test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+spark-test: export SPARK_LAUNCHER_OPTS = $(SPARK_SUBMIT_OPTS)
 
-# Of the tests on Spark the round trip, where there is a Java that can run it.
-ROUND_TRIP := tests/spark/test_round_trip.py
 test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	@spark=; if missing=$$($(BIN)/python -m nats_bridge_spark.java); then $(MAKE) --no-print-directory spark && spark=$(ROUND_TRIP) || exit; fi; \
-	$(BIN)/python -m pytest $$spark tests/live tests/unit --numprocesses $(AT_ONCE) --dist worksteal; code=$$?; \
-	test -z "$$missing" || echo "No Spark round trip. $$missing (Debian and Ubuntu: apt-get install default-jre-headless)"; \
-	exit $$code
+	$(BIN)/python -m pytest tests/live tests/unit --numprocesses $(AT_ONCE) --dist worksteal
 
 # One lane from the first on, one from the last on. What is installed is installed before: the steps share it.
 STEPS := spark-test versions-test chaos-smoke demo docs manifests types audit package browser-test container-test \

@@ -1,4 +1,4 @@
-"""Looks for a Java that can run Spark. As a program it prints the reason if there is none, and exits with 1."""
+"""Looks for a Java that can run Spark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -49,16 +48,3 @@ def require_java() -> int:
     if int(version[1]) < MINIMUM:
         raise SparkMissingError(f"{java} is Java {version[1]}: Spark needs Java {MINIMUM} or newer")
     return int(version[1])
-
-
-def _main() -> int:
-    try:
-        require_java()
-    except SparkMissingError as error:
-        sys.stdout.write(f"{error}\n")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_main())

@@ -101,6 +101,7 @@ async def test_kills_in_the_middle_of_a_wide_window_lose_and_double_nothing(
 
 
 @pytest.mark.unstoppable
+@pytest.mark.exhaustive
 @on_each_version(times=1)
 async def test_kills_after_leader_changes_lose_and_double_nothing(
     version: str,

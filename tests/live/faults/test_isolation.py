@@ -388,7 +388,7 @@ async def test_every_connection_that_is_away_is_named(version: str, native_serve
 
 
 @pytest.mark.parametrize("version", [*with_all("2.10.27"), NEWEST])
-@pytest.mark.parametrize("leadership", [False, True])
+@pytest.mark.parametrize("leadership", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 async def test_a_start_without_a_quorum_waits(version: str, leadership: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jetstream_api, "_PATIENCE", 1.0)
     async with two_streams(version) as (cluster, _, _, safe):

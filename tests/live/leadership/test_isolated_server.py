@@ -18,6 +18,7 @@ from tests.live.observing.test_health import get
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import with_all
 from tests.live.until import until
 
 _CLUSTER = re.compile(r"cluster \{.*\}")
@@ -31,7 +32,7 @@ async def _isolate(node: NativeServer) -> None:
     await asyncio.to_thread(node.start)
 
 
-@pytest.mark.parametrize("version", ["2.10.27", "2.15.3", pytest.param("2.9.10", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("version", ["2.15.3", *with_all("2.9.10", "2.10.27")])
 async def test_the_leases_leave_a_server_that_has_lost_its_cluster(version: str, raw_peer: OpenPeer) -> None:
     async with NativeCluster(version, advertise=False) as cluster:
         isolated, *others = cluster.nodes

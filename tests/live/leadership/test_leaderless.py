@@ -19,9 +19,10 @@ from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import with_all
 from tests.live.until import until
 
-VERSIONS = ["2.10.27", "2.15.3", pytest.param("2.9.10", marks=pytest.mark.exhaustive)]
+VERSIONS = ["2.15.3", *with_all("2.9.10", "2.10.27")]
 NONE_LEADS = "the lead, which no replica has at this moment"
 
 

@@ -13,6 +13,7 @@ from tests.live.leadership.replicas import LONG, EveryKind, one_behind_another, 
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import SidecarProcess
+from tests.live.tiers import EACH
 from tests.live.until import until
 
 SHARE = {"share": True}
@@ -142,10 +143,11 @@ async def test_of_three_that_start_together_one_works_on_a_rule(
     await here.keep_what_they_promise(end, crashed=False)
 
 
+@pytest.mark.parametrize("version", EACH)
 async def test_replicas_share_the_rules_without_a_loss(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url(twin_version)
+    url = await servers.url(version)
     here = await EveryKind.make(await raw_peer(url), unique_name("share"))
     rules = [rule for rule in here.rules if rule["name"] != "advisories"]
     async with replicas(tmp_path, url, here.name, rules, LONG) as group:

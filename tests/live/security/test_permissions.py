@@ -24,6 +24,7 @@ from nats_transforms.subject import is_subset
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.security.permitted import FIRST, KEEPER, Scenario, Used, every_kind, used
 from tests.live.shared_servers import Servers
+from tests.live.tiers import EACH
 from tests.live.until import until
 
 ADMIN = "{user: admin, password: p}"
@@ -234,10 +235,11 @@ async def staged(version: str, native_server: Servers, raw_peer: OpenPeer) -> As
         yield Stage(server, raw_peer, log)
 
 
+@pytest.mark.parametrize("version", EACH)
 async def test_every_kind_does_its_work_with_exactly_what_is_printed(
-    twin_version: str, native_server: Servers, raw_peer: OpenPeer
+    version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
-    async with staged(twin_version, native_server, raw_peer) as stage:
+    async with staged(version, native_server, raw_peer) as stage:
         await stage.prepare(every_kind("k", await stage.peer()))
         seen = await stage.play()
     assert stage.failed == {}
