@@ -55,7 +55,7 @@ class BridgeError(Exception):
 
 
 class ConfigError(BridgeError):
-    """The configuration is wrong. Every problem is one line of the message.
+    """The configuration is wrong. The message has one line for each problem.
 
     Args:
         message: the lines.
@@ -102,7 +102,7 @@ class ServerUnreachableError(BridgeError):
 
 
 class ConnectionLostError(BridgeError):
-    """A connection that worked was lost and did not come back in time."""
+    """A connection was lost and did not come back in time."""
 
     code = "connection_lost"
     exit_code = EXIT_UNREACHABLE
@@ -110,7 +110,7 @@ class ConnectionLostError(BridgeError):
 
 
 class StreamMissingError(BridgeError):
-    """A rule's stream does not exist, or not yet.
+    """A rule's stream does not exist.
 
     Args:
         message: one or two lines for a person.
@@ -144,7 +144,7 @@ class RuleRefusedError(BridgeError):
 
 
 class ConsumerInUseError(RuleRefusedError):
-    """Another process reads from the rule's durable consumer, or did a moment ago."""
+    """Another process is reading from the rule's durable consumer, or did so a moment ago."""
 
     code = "consumer_in_use"
 
@@ -200,7 +200,7 @@ class NotPermittedError(ApiError):
 
 
 class InboxRefusedError(ApiError):
-    """The user may not subscribe to an inbox, so no answer arrives until the permissions change.
+    """The user may not subscribe to an inbox. No answer arrives until the permissions change.
 
     Args:
         place: the connection.

@@ -30,10 +30,10 @@ _GUIDES = {
 _HEAD = """\
 # Commands
 
-Every command and its options. `nats-bridge --help` lists the packages of the commands, and `nats-bridge COMMAND --help`
-has more details and examples. Results go to standard output, logs and errors to standard error.
-`nats-bridge --debug COMMAND` adds a traceback. The [exit codes](errors.md#exit-codes) hold for all commands. A command
-lists the ones that mean more.
+This page lists all commands with their options. For more details and examples, run `nats-bridge COMMAND --help`.
+Results go to standard output, and logs and errors go to standard error. If a command fails, run
+`nats-bridge --debug COMMAND` to see a traceback. The [exit codes](errors.md#exit-codes) hold for all commands. A
+command lists those that have a more precise meaning.
 """
 _SHARED: Final = "Shared options"
 _LONG: Final = re.compile("--[a-z]+")
@@ -72,7 +72,7 @@ def _reported(name: str, command: click.Command, shared: Iterable[tuple[str, str
         parts.append(fenced("text", " ".join((name, *arguments))))
     paragraphs = (command.help or "").strip().split("\n\n")
     if guide := _GUIDES.get(name.rpartition(" ")[2]):
-        paragraphs = [paragraphs[0], *(text for text in paragraphs[1:] if "Exit codes:" in text)]
+        paragraphs = [paragraphs[0], *(text for text in paragraphs[1:] if "Exit codes:" in text or "[twice]" in text)]
         paragraphs.append(f"Guide: [{guide}](../{guide}.md).")
     for paragraph in paragraphs:
         text = paragraph.strip("\n\b ")
@@ -91,7 +91,7 @@ def _reported(name: str, command: click.Command, shared: Iterable[tuple[str, str
         f"`{_LONG.findall(row[0])[0]}`" + " (required)" * given for row, given in options.items() if row in shared
     ]
     parts += [items(own)] if own else []
-    parts += [f"[{_SHARED}](#shared-options): {', '.join(common)}.\n"] if common else []
+    parts += [f"[Shared](#shared-options): {', '.join(common)}.\n"] if common else []
     return "\n".join(parts)
 
 

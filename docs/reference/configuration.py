@@ -71,7 +71,12 @@ _SECTIONS: Final = (
     ),
     _Section("Reload", "reload", "", "See [reload](../reload.md)."),
     _Section("Telemetry", "telemetry", "", "See [telemetry](../telemetry.md#traces)."),
-    _Section(_SHARED, _SHARED, "", "Every rule has `kind` and `name`. Its section lists which of the others it has."),
+    _Section(
+        _SHARED,
+        _SHARED,
+        "",
+        "Every rule has `kind` and `name`. The section of each rule lists the other shared keys that it accepts.",
+    ),
     _Section(
         "RepublishRule",
         "Rule republish",
@@ -135,14 +140,14 @@ _HEADINGS: Final = {section.model: section.heading for section in _SECTIONS}
 _HEAD: Final = """\
 # Configuration
 
-Every key of the configuration file. Any other key is an error. Paths are relative to the file.
+This page lists every key of the configuration file. Any other key is an error. Paths are relative to the file.
 `nats-bridge check -c FILE` reports mistakes with line and column.
 
-Editors complete keys if you save the output of `nats-bridge check --schema` as `schema.json`, and begin your file with
-`# yaml-language-server: $schema=schema.json`.
+Your editor completes keys if you save the output of `nats-bridge check --schema` as `schema.json`, and begin your file
+with `# yaml-language-server: $schema=schema.json`.
 
-Environment variables override the file. Write `BRIDGE_` and the keys in capitals, with two underscores between levels,
-and lists and mappings as JSON: `BRIDGE_HTTP__LISTEN=:8322`,
+Environment variables override the file. A variable's name is `BRIDGE_` and the keys in capitals, with two underscores
+between levels. Lists and mappings are JSON. Examples are `BRIDGE_HTTP__LISTEN=:8322` and
 `BRIDGE_CONNECTIONS__DEFAULT__SERVERS='["nats://127.0.0.1:4222"]'`. With `BRIDGE_SECRETS_DIR=/run/secrets`, a file in
 that folder can replace the variable of the same name.
 """

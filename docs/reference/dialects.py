@@ -14,14 +14,14 @@ from nats_transforms.tested_versions import NEWEST_PATCHES
 _HEAD: Final = """\
 # Dialects
 
-A dialect is the behaviour of one server version, which you choose by `dialect` in the [configuration](configuration.md)
-or by `--dialect V` of a command. `native` is the version of the connected server. The newest known patches are"""
+A dialect is the behaviour of one server version. Choose it with `dialect` in the [configuration](configuration.md) or
+with `--dialect V` of a command. `native` is the version of the connected server. The newest known patches are"""
 _BODY: Final = """\
-A newer patch of a line behaves as the newest known one.
+A newer patch behaves as the newest known one of its line.
 
-Each behaviour has the first version of every minor line with it. Later lines have it, too.
-[Versions](../versions.md) explains the changes that matter most. For stream configurations, ask
-`nats-bridge check FILE --dialect V`. The other differences are in `transforms/nats_transforms/dialect.py`.
+Each entry begins with the first version of the behaviour. Several versions mean that older lines got it in a patch.
+Later lines have it as well. [Versions](../versions.md) explains the most important changes. To check a stream
+configuration against a version, run `nats-bridge check FILE --dialect V`.
 """
 _LEFT_OUT: Final = frozenset(
     {"errors of mapping destinations", "messages that are stored", "consumers", "stream configuration"}

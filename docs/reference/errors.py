@@ -13,29 +13,32 @@ from nats_bridge.errors import BridgeError
 _HEAD: Final = """\
 # Error codes
 
+This page lists the exit codes of all commands, the sidecar's own errors, and the server's errors after which a rule
+tries again.
+
 ## Exit codes
 
 - **0**: The command succeeded. `run` also ends with 0 after SIGTERM.
-- **1**: The answer is no, for example because a server would refuse the configuration, or a sidecar is not ready.
+- **1**: The answer is no. For example, a server would refuse the configuration, or a sidecar is not ready.
 - **2**: The usage or the configuration is wrong, or credentials or permissions are refused. Waiting does not help.
 - **3**: No server can be reached. Trying again can help.
 - **130, 143**: Ctrl-C or a signal ended the command.
 
 ## The sidecar's own errors
 
-The log event `sidecar.refused` and each entry of `findings` in the output of `nats-bridge check --json` have one of
-these in `code`. An entry also has the name of the `rule`, `ok`, `text` and, if a server refuses the same, its
+The log event `sidecar.refused` has one of these in `code`, and so has each entry of `findings` in the output of
+`nats-bridge check --json`. If a server would refuse the rule for the same reason, the entry also has the server's
 `err_code`.
 """
 _API: Final = """\
 ## What a rule does after an error of the JetStream API
 
-The log and `/status` quote the server's error with its `err_code`. After these codes, and after codes that are newer
-than this release, your rule waits and tries again:
+The log and `/status` quote the server's error with its `err_code`. If the code is one of these, or newer than this
+release, the rule waits and tries again:
 """
 _REST: Final = """\
-At every other code, your rule fails, and starts again after pauses of up to a minute. Kinds of rules handle some codes
-first: they wait for a missing stream, and create a missing consumer.
+After any other code, the rule fails, and the sidecar restarts it after up to a minute. Some codes are handled earlier.
+For example, a rule waits for a missing stream, and creates a missing consumer.
 """
 
 

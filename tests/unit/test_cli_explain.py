@@ -108,7 +108,7 @@ def test_a_transform_that_a_server_refuses_exits_1(capsys: pytest.CaptureFixture
         ("b.*", "'*' is not allowed there; use $1 or {{wildcard(1)}}"),
         ("b.{{partiton(3,1)}}", "did you mean 'partition'?"),
         ("b.{{wildcard(1)}}.{{LEFT(1,2)}}", "did you mean 'left'?"),
-        ("b.{{wildcard}}", "its arguments are missing, {{wildcard(…)}}"),
+        ("b.{{wildcard}}", "its arguments are missing: {{wildcard(…)}}"),
         ("b.{{frob(1)}}", "known: wildcard, partition, splitFromLeft, splitFromRight, sliceFromLeft, "),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_refusal_comes_with_the_remedy_that_check_gives(
 
 def test_native_defects_and_bad_results_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     out = _run(capsys, "a.*", "b.{{partition(0,1)}}", "--dialect", "2.10")[1]
-    assert "warning      partition of 0 ends servers of this version at the first matching message\n" in out
+    assert "warning      partition of 0 crashes servers of this version at the first matching message\n" in out
     out = _run(capsys, "a.*", "b.{{split(1,-)}}", "a.-", "--dialect", "2.15")[1]
     assert "warning: the result is not a valid subject; republish drops it" in out
 

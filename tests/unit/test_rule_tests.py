@@ -141,7 +141,7 @@ def test_what_is_not_as_expected_is_said(test: str, differences: list[str]) -> N
         ("{rule: monitor, given: {subject: a.*}, expect: []}", "tests[0].given.subject: 'a.*' cannot be published to"),
         (
             "{rule: monitor, given: {subject: a, stream: S}, expect: []}",
-            "tests[0].given.stream: rule 'monitor' copies from no streams; leave it out",
+            "tests[0].given.stream: rule 'monitor' copies no streams; remove it",
         ),
         (
             "{rule: gather, given: {subject: a, stream: C}, expect: []}",
@@ -149,11 +149,11 @@ def test_what_is_not_as_expected_is_said(test: str, differences: list[str]) -> N
         ),
         (
             '{rule: monitor, given: {subject: a, headers: {A: "b\\r\\nC: d"}}, expect: []}',
-            "tests[0].given.headers: A: 'b\\r\\nC: d': a header's value is one line",
+            "tests[0].given.headers: A: 'b\\r\\nC: d': a header's value must be one line",
         ),
         (
             '{rule: monitor, given: {subject: a, headers: {"A:": b}}, expect: []}',
-            "tests[0].given.headers: 'A:' is not the name of a header: no colon, no white space",
+            "tests[0].given.headers: 'A:' is not the name of a header; it must not contain a colon or white space",
         ),
         (
             '{rule: monitor, given: {subject: a, time: "2026-01-01"}, expect: []}',

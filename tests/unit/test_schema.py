@@ -37,7 +37,7 @@ ONLY_CHECK_KNOWS = [
     *(
         "is not a subject",
         "is not a key",
-        "holds white space",
+        "contains white space",
         "must not be empty, because nothing would be republished",
     ),
     "is a command to the server",
@@ -88,7 +88,7 @@ ONLY_CHECK_KNOWS = [
     *("must not overlap with $JS.API", "a dialect before 2.10", "transform destination is invalid"),
     # numbers and texts with a meaning
     *("time '2026-02-30", "'nats://h:99999'", "cannot be published to; write a subject of the stream"),
-    *("are one below the other", "s is no longer than the interval"),
+    *("are one below the other", "s is not longer than the interval"),
 ]
 """What is said of wrong configurations that a schema lets pass."""
 

@@ -60,31 +60,31 @@ class Dialect:
     # --- transforms
     # A destination need not use every `*` of the source, except in account imports.
     unused_wildcards_allowed: bool = _since((2, 10, 0))
-    # If every `*` has to be used, `partition(n,1,2)` counts as two uses. Before, it counts as one.
+    # If every `*` has to be used, `partition(n,1,2)` counts as two uses. Older servers count one.
     every_index_counts: bool = _since((2, 9, 15))
-    # The functions `left` and `right`.
+    # The functions `left` and `right` are new.
     left_and_right: bool = _since((2, 10, 16))
-    # Lengths and positions outside 32 bits are refused. Before, they wrap.
+    # A length or position that exceeds 32 bits is refused. On older servers, it wraps around.
     int32_arguments_checked: bool = _since((2, 11, 8), (2, 12, 0))
-    # `partition(n)` hashes the whole subject. Moduli above 2147483647 are refused. A source without wildcards takes
-    # `partition` and `random`, and ignores the indexes of `partition`.
+    # `partition(n)` hashes the whole subject, and a modulus above 2147483647 is refused. If the source has no
+    # wildcards, `partition` and `random` are allowed, and the indexes of `partition` are ignored.
     partition_of_subject: bool = _since((2, 12, 0))
-    # The function `random`.
+    # The function `random` is new.
     random_function: bool = _since((2, 12, 0))
-    # Modulus 0 gives `0`. Before, the first matching message ends the server process.
+    # A `partition` with modulus 0 gives `0`. On older servers, the first matching message ends the server process.
     partition_zero_is_safe: bool = _since((2, 12, 0))
-    # If the source has no wildcards, the destination is not parsed and is used verbatim, braces included.
+    # If the source has no wildcards, the destination is used verbatim, including braces.
     literal_source_copies_destination: bool = _since((2, 9, 0), until=((2, 10, 0),))
-    # A source with `>` but no `*` allows no function, not even with index 0.
+    # If the source has `>` but no `*`, no function is allowed, not even one with index 0.
     rest_source_refuses_functions: bool = _since((2, 10, 0), until=((2, 12, 0),))
-    # An empty destination means no transform. Before, it is an error.
+    # An empty destination means no transform. Older servers refuse it.
     empty_destination_is_no_transform: bool = _since((2, 10, 0))
-    # An empty source means `>`. Before, it does in republish only.
+    # An empty source means `>`. On older servers, it does so in republish only.
     empty_source_is_everything: bool = _since((2, 10, 0))
-    # A token such as `*x` is a wildcard in a transform's source, and so is `>x` if a configuration's subjects are
-    # compared.
+    # In a transform's source, a token such as `*x` is a wildcard. If the subjects of a configuration are compared, `>x`
+    # is one as well.
     first_byte_is_wildcard: bool = _since((2, 9, 0), until=((2, 14, 10), (2, 15, 3)))
-    # The functions `account-hash`, `account-hash-import` and `account-hash-leaf-remote`, which streams refuse.
+    # The functions `account-hash`, `account-hash-import` and `account-hash-leaf-remote` are new. Streams refuse them.
     account_functions: bool = _since((2, 14, 10), (2, 15, 3))
     # --- errors of mapping destinations
     # The check of mapping destinations has a list of function names of its own.
@@ -96,53 +96,57 @@ class Dialect:
     # --- republish
     # Republished messages have `Nats-Time-Stamp`.
     republish_time_stamp: bool = _since((2, 10, 0))
-    # After the deletion of a subject's last message, `Nats-Last-Sequence` is the newest one left. Before, a file store
-    # writes 0.
+    # If the last message of a subject is deleted, `Nats-Last-Sequence` is the newest remaining one. On older servers
+    # with a file store, it is 0.
     last_sequence_survives_deletions: bool = _since((2, 12, 5))
-    # A message is not sent if no client could publish its new subject.
+    # A message is not sent if no client could publish to its new subject.
     republish_suppresses_invalid_subject: bool = _since((2, 12, 9), (2, 14, 1))
-    # A message is not sent if its new subject is a request to the server, such as `$JS.API.>`.
+    # A message is not sent if its new subject is a request to the server, such as one below `$JS.API`.
     republish_suppresses_reserved_subject: bool = _since((2, 14, 10), (2, 15, 3))
-    # A stored header block of two bytes loses them before lines are appended. Before, it counts as none.
+    # If a stored header block has only two bytes, they are removed before lines are appended. Older servers ignore such
+    # a block.
     republish_cuts_two_byte_block: bool = _since((2, 10, 0))
     # An update may add, change or remove `republish`.
     republish_can_be_edited: bool = _since((2, 10, 0))
-    # The source need not overlap the stream's subjects, which may be absent.
+    # The source need not overlap the stream's subjects, and the stream need not have any.
     republish_source_may_miss_subjects: bool = _since((2, 10, 0))
-    # `>` to `>` with a `subject_transform` of the only subject republishes the transform's result.
+    # If the stream's only subject has a `subject_transform`, `>` to `>` republishes the result of that transform.
     implicit_republish: bool = _since((2, 11, 11), (2, 12, 2), (2, 14, 0))
     # --- sources and mirrors
-    # `Nats-Stream-Source` contains filters and destinations after the stream and its sequence.
+    # After the stream and its sequence, `Nats-Stream-Source` contains filters and destinations.
     source_record_names_filters: bool = _since((2, 10, 0))
     # `Nats-Stream-Source` contains the subject in the source.
     source_record_names_subject: bool = _since((2, 12, 0))
-    # `Nats-Stream-Source` tells sources of the same name apart.
+    # `Nats-Stream-Source` distinguishes sources of the same name.
     source_record_names_identity: bool = _since((2, 15, 0))
     # `Nats-Stream-Source` contains the consumer that delivered the message, if the entry has a `consumer`.
     source_record_names_consumer: bool = _since((2, 14, 0))
-    # Sources remove the publisher's `Nats-Expected-*`. Before, the target checks them, and copying stops.
+    # Sources remove the publisher's `Nats-Expected-*`. On older servers, the target checks these headers, and copying
+    # stops.
     sourcing_strips_expectations: bool = _since((2, 10, 14))
-    # Mirrors remove `Nats-Expected-*`, too.
+    # Mirrors also remove `Nats-Expected-*`.
     mirroring_strips_expectations: bool = _since((2, 11, 5), (2, 12, 0))
     # Copies lose the publisher's `Nats-Batch-*`.
     copies_lose_batch_headers: bool = _since((2, 12, 0))
-    # Copies lose every earlier `Nats-Stream-Source`. Before, they lose the first line only.
+    # A copy loses every earlier `Nats-Stream-Source`. On older servers, it loses only the first one.
     copies_lose_every_earlier_record: bool = _since((2, 11, 0))
-    # A client's message with `Nats-Stream-Source` is refused on every stream (10227).
+    # Every stream refuses a client's message with `Nats-Stream-Source` (error 10227).
     source_record_is_refused_from_clients: bool = _since((2, 15, 0))
-    # The start of a source is searched on stored subjects that match its `filter_subject`. Before, it is searched on
-    # all.
+    # To find the start of a source, the server searches only subjects that match its `filter_subject`. Older servers
+    # search all subjects.
     source_search_follows_filter: bool = _since((2, 11, 12), (2, 12, 3), (2, 14, 0))
-    # Every entry of a source copies. Before, only the first one that names it does.
+    # If several entries name the same source, each of them copies. On older servers, only the first one does.
     every_entry_of_a_source_copies: bool = _since((2, 10, 0))
-    # A start after the source's end is waited for. Before, copying starts with the next new message of any sequence.
+    # If a start is after the source's end, copying waits for it. On older servers, copying starts with the next new
+    # message of any sequence.
     source_start_waits_for_its_sequence: bool = _since((2, 15, 0))
-    # A copy with `Nats-Rollup` is stored in a stream that does not allow rollups. Before, copying stops at it.
+    # A copy with `Nats-Rollup` is stored even if the target does not allow rollups. On older servers, copying stops at
+    # it.
     sourcing_takes_refused_rollups: bool = _since((2, 14, 0))
-    # A copy is skipped if the target has its `Nats-Msg-Id`. Before, it and all later ones wait until the
-    # `duplicate_window` has passed.
+    # A copy is skipped if the target has its `Nats-Msg-Id`. On older servers, this copy and all later ones wait until
+    # the `duplicate_window` has passed.
     copies_skip_duplicates: bool = _since((2, 12, 6), (2, 14, 0))
-    # A mirror stores a copy even if it has its `Nats-Msg-Id`.
+    # A mirror stores a copy even if the mirror has its `Nats-Msg-Id`.
     mirrors_take_duplicates: bool = _since((2, 12, 8), (2, 14, 0))
     # --- messages that are stored
     # Text after `NATS/1.0` in the first line is cut, and every Nats-Request-Info removed; before, only the first one.

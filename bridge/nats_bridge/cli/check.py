@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 @click.option(
     "--server",
     metavar="URL",
-    help="Also check the cluster. A URL replaces the servers of every connection; 'config' keeps them.",
+    help="Also check the cluster. A URL replaces the servers of every connection, and 'config' keeps them.",
 )
 @click.option(
     "--permissions",
     is_flag=True,
-    help="Print the permissions that the connections' users need, with --server as narrow as possible.",
+    help="Print the permissions that the connections' users need. With --server, they are as narrow as possible.",
 )
-@click.option("--nsc", is_flag=True, help="Print --permissions as nsc commands, for users with a JWT.")
+@click.option("--nsc", is_flag=True, help="With --permissions: print nsc commands, for users with a JWT.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of configurations, for editors.")
 @click.option(
     "--previous",
     metavar="FILE",
-    help="The current configuration, or `nats stream info --json`, if STREAM.json is an update.",
+    help="The stream's current configuration, or its `nats stream info --json`. STREAM.json is then an update.",
 )
 @click.option("--dialect", metavar="V", help=f"Server version for STREAM.json, such as 2.10.27.  [default: {DEFAULT}]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -57,9 +57,9 @@ def check_command(
     """Check a configuration and run its tests. With --server, also check the cluster as `run` would. Nothing is
     changed.
 
-    Or check a native stream configuration (STREAM.json, or - for stdin) as a server would when the stream is created
-    or, with --previous, updated. Messages and error codes are the server's own. Limits of the server and the account,
-    other streams and the stream's consumers are not checked.
+    With STREAM.json (or - for stdin), check a native stream configuration as a server would when it creates or, with
+    --previous, updates the stream. Messages and error codes are the server's own. Limits of the server and the account,
+    other streams, and the stream's consumers are not considered.
 
     Exit codes: 0 valid; 1 a rule cannot run on that cluster, a test failed, or a server would reject the stream
     configuration; 2 the bridge's configuration is invalid.

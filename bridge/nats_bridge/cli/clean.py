@@ -76,7 +76,7 @@ async def _remove(api: JetStreamApi, durable: Durable) -> str:
 def clean_command(config: Path, rules: tuple[str, ...]) -> None:
     """Remove the sidecar's durable consumers and leases from servers, for the given rules or for all rules.
 
-    The rules lose their positions, so each one begins at its `start` again.
+    The rules lose their positions, so each rule begins at its `start` again.
 
     \b
     Example:

@@ -116,7 +116,7 @@ def _version() -> str:
     invoke_without_command=False,
     no_args_is_help=True,
 )
-@click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
+@click.option("--debug", is_flag=True, help="Show a traceback if the command fails.")
 @click.option(
     "--permissions",
     is_flag=True,

@@ -42,8 +42,9 @@ def explain_command(
 
     Exit codes: 0 all subjects match; 1 a subject does not match, or a server would reject the transform.
 
-    With --jsonl, every line of stdin gets one line on stdout: {"subject": "…"}, {"subject": null} if the source does
-    not match, or {"error": "…"}. Bytes that are not UTF-8 are read and written as \\udc80 to \\udcff (byte + 0xdc00).
+    With --jsonl, the answer to each line of stdin is one line on stdout: {"subject": "…"}, {"subject": null} if the
+    source does not match, or {"error": "…"}. Bytes that are not UTF-8 are read and written as \\udc80 to \\udcff (byte
+    + 0xdc00).
 
     \b
     Example:
@@ -112,7 +113,7 @@ def _printable(text: str) -> str:
 
 
 _DEFECTS: Final = {
-    "crash-partition-zero": "partition of 0 ends servers of this version at the first matching message",
+    "crash-partition-zero": "partition of 0 crashes servers of this version at the first matching message",
 }
 
 

@@ -33,28 +33,32 @@ _NAMED: Final = 10  # ranges that a line names
     "--save",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Save streams, consumers and their positions for a later plan, instead of planning.",
+    help="Save streams, consumers and their positions for a later plan. Do not plan now.",
 )
 @click.option(
     "--saved",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Use a file of --save instead of connecting to the source.",
+    help="Use a file of --save instead of a connection to the source.",
 )
 @click.option(
-    "--out", "folder", metavar="DIR", type=click.Path(path_type=Path), help="Write the consumers' configurations here."
+    "--out",
+    "folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Write the consumers' configurations to this directory.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def failover_command(save: Path | None, saved: Path | None, folder: Path | None, as_json: bool, **given: Any) -> int:
-    """Plan how to move consumers to the copies of their streams: where each durable consumer begins, and which messages
-    are redelivered or lost. No server is changed.
+    """Plan how to move durable consumers to the copies of their streams. The plan shows where each consumer begins, and
+    which messages are redelivered or lost. No server is changed.
 
     The plan includes streams that rules of the configuration copy from one connection (--server) to the other (--to),
     and streams that servers copy natively. The files in --out are CONSUMER.CREATE requests. You can also create the
-    consumers with `nats consumer add STREAM --config FILE`. A plan from a --save file only covers the state at the time
-    of the save, so save regularly. A file is replaced only when the new one is complete.
+    consumers with `nats consumer add STREAM --config FILE`. A plan from a --save file covers only the state at the time
+    of the save, so save regularly. An existing file is replaced only when the new one is complete.
 
-    Exit codes: 0 every consumer continues with its next message, or the state was saved; 1 a consumer would not, no
+    Exit codes: 0 every consumer can continue with its next message, or the state was saved; 1 a consumer cannot, no
     stream is copied, or a stream or consumer did not answer.
 
     \b

@@ -27,7 +27,7 @@ _DONE: Final = ("redriven", "doubtful", "refused", "interrupted")  # members of 
 @click.argument("stream")
 @connection_options
 @click.option("--consumer", metavar="NAME", help="Only messages that this consumer gave up on.")
-@click.option("--subject", metavar="FILTER", help="Only messages with this subject, wildcards allowed.")
+@click.option("--subject", metavar="FILTER", help="Only messages with this subject, which can have wildcards.")
 @click.option("--max", "most", type=click.IntRange(min=1), metavar="N", help="Maximum number of messages.")
 @click.option("--rate", type=click.FloatRange(min=0.01), metavar="N", help="Maximum messages per second.")
 @click.option(
@@ -42,9 +42,9 @@ def redrive_command(stream: str, as_json: bool, **given: Any) -> int:
     list them.
 
     The stream nats-bridge_redrive records which messages were put back, so another run does not put them back twice,
-    even after a crash. SIGINT and SIGTERM finish messages in flight.
+    even after a crash. On SIGINT or SIGTERM, the command finishes messages in flight.
 
-    Exit codes: 0 all selected messages were put back, or could be; 1 some were not, or cannot be.
+    Exit codes: 0 all selected messages were put back or, without --apply, could be; 1 some were not, or cannot be.
 
     \b
     Example:

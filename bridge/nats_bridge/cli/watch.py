@@ -31,17 +31,18 @@ _REQUESTS = 200.0  # per second, at most
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Seconds without progress, while messages are missing, until a link counts as stalled.",
+    help="Seconds without progress after which a mirror or source counts as stalled, if messages are missing.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def watch_command(stalled_after: float, as_json: bool, **given: Any) -> int:
-    """Check whether every native mirror and source of an account makes progress. For a stalled one, print the likely
+    """Check whether every native mirror and source of an account makes progress. If one is stalled, print the likely
     reason and a remedy.
 
-    This compares the messages in source and target instead of relying on the lag that the server reports. Nothing is
-    changed. The command ends when every link is up to date, stalled, or still making progress after --stalled-after.
+    The command compares the messages in source and target, and does not rely on the lag that the server reports.
+    Nothing is changed. The command ends when every mirror and source is up to date, stalled, or still making progress
+    after --stalled-after.
 
-    Exit codes: 0 all make progress; 1 a link is stalled.
+    Exit codes: 0 all make progress; 1 a mirror or source is stalled.
 
     \b
     Example:

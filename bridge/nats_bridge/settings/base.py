@@ -107,7 +107,7 @@ def header_name(value: str) -> str:
         PydanticCustomError: it is none.
     """
     if not re.fullmatch(_HEADER_NAME, value):
-        raise refused(f"'{value}' is not the name of a header: no colon, no white space")
+        raise refused(f"'{value}' is not the name of a header; it must not contain a colon or white space")
     return value
 
 

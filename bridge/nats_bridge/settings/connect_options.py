@@ -125,7 +125,7 @@ def _of_context(name: str, environ: Mapping[str, str]) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise FieldError("context", f"{path}: cannot be read as JSON ({_plain(error)})") from None
     if not isinstance(content, dict):
-        raise FieldError("context", f"{path}: must hold a JSON object")
+        raise FieldError("context", f"{path}: must contain a JSON object")
     _refuse_unsupported(path, content)
     servers, user, password = _without_secrets(path, str(content.get("url") or _DEFAULT_URL))
     user = str(content["user"]) if content.get("user") else user
@@ -174,7 +174,10 @@ def _refuse_unsupported(path: Path, content: Mapping[str, Any]) -> None:
         if not value or field in _WITHOUT_EFFECT:
             continue
         if field not in _USED:
-            raise FieldError("context", f"{path}: '{field}' is not supported by the bridge; write the connection out")
+            raise FieldError(
+                "context",
+                f"{path}: '{field}' is not supported by the bridge; set servers and credentials instead of context",
+            )
         if isinstance(value, str) and value.startswith(_REFERENCES):
             scheme = value.partition(":")[0]
             raise FieldError(

@@ -44,9 +44,8 @@ def check_server_url(url: str, *, secrets_allowed: bool = False) -> str | None:
         )
     if parts.scheme in _WEB_SCHEMES:
         return (
-            f"'{_shown(url)}': WebSocket is not supported: use nats:// or tls:// with the server's client port; where"
-            f" only {parts.scheme}:// is open, run a nats-server as its leaf node next to the sidecar and connect to"
-            " that"
+            f"'{_shown(url)}': WebSocket is not supported: use nats:// or tls:// with the server's client port; if only"
+            f" {parts.scheme}:// is open, run a nats-server next to the sidecar as a leaf node, and connect to it"
         )
     if parts.scheme not in _SCHEMES:
         return f"'{_shown(url)}': unknown scheme '{parts.scheme}'; use nats:// or tls://"
@@ -116,16 +115,16 @@ class Tls(Part):
 
     ca: Path | None = Field(default=None, description="PEM file with trusted certificate authorities")
     cert: Path | None = Field(default=None, description="PEM file with the client's certificate; needs `key`")
-    key: Path | None = Field(default=None, description="PEM file with its key; needs `cert`")
+    key: Path | None = Field(default=None, description="PEM file with the client's key; needs `cert`")
     handshake_first: Flag = Field(
-        default=False, description="begin with TLS, as `handshake_first` on the server requires"
+        default=False, description="begin with TLS, for a server with `handshake_first`"
     )
     hostname: str | None = Field(default=None, description="name to expect in the server's certificate")
     insecure: Flag = Field(default=False, description="do not verify the server's certificate (tests only)")
 
 
 class Connection(Part):
-    """One account on one NATS system. Secrets are given as paths of files, never as values."""
+    """One account on one NATS system. Secrets are paths of files, never values."""
 
     servers: Annotated[
         tuple[_ServerUrl, ...], BeforeValidator(_listed, json_schema_input_type=str | list[_ServerUrl])
@@ -148,7 +147,7 @@ class Connection(Part):
     password_file: Annotated[Path | None, InsteadOf(("password", "pass"))] = Field(
         default=None, description="file with the user's password"
     )
-    tls: Tls | None = Field(default=None, description="TLS; not needed for tls:// and a publicly trusted certificate")
+    tls: Tls | None = Field(default=None, description="TLS; not needed for tls:// with a publicly trusted certificate")
     domain: str | None = Field(
         default=None,
         description="JetStream domain of the streams",
@@ -156,7 +155,7 @@ class Connection(Part):
     )
     api_prefix: str | None = Field(
         default=None,
-        description="prefix of requests to JetStream, instead of `domain`, for example of an import",
+        description="prefix of requests to JetStream, for example of an import; instead of `domain`",
         examples=["$JS.west.API"],
     )
     inbox_prefix: str = Field(default="_INBOX", description="prefix of the inboxes")

@@ -130,18 +130,18 @@ def _problem(keys: list[str], value: str, given: Mapping[str, tuple[str, str]]) 
         word = closest(keys[0], known)
         return f"unknown setting; did you mean '{word}'? (variable {PREFIX}{str(word).upper()})"
     if not all(keys):
-        return "an empty part between underscores; levels are separated by two, as in BRIDGE_HTTP__LISTEN"
+        return "a name between the underscores is empty; put two underscores between levels, as in BRIDGE_HTTP__LISTEN"
     if _is_json(value) and not _takes_text(keys):
         try:
             json.loads(value)
         except ValueError as error:
             return f"not valid JSON: {error}"
     if len(keys) > 1 and Settings.model_fields[keys[0]].annotation is str:
-        return f"'{keys[0]}' has no parts; known: {PREFIX}{keys[0].upper()}"
+        return f"'{keys[0]}' has no keys; use {PREFIX}{keys[0].upper()}"
     for length in range(1, len(keys)):
         _, around = given.get(PREFIX.lower() + DELIMITER.join(keys[:length]), ("", "{"))
         if not around.lstrip().startswith("{"):
-            return f"'{keys[length - 1]}' has no parts where another variable sets it as a whole"
+            return f"'{keys[length - 1]}' is already set as a whole by another variable; remove one of them"
     return None
 
 

@@ -164,8 +164,8 @@ def _unknown_key(place: ErrorPlace) -> Problem:
             reason = f"plaintext secrets are not allowed; put the secret in a file and set {name}"
             return Problem(path, reason, at_key=True)
     if elsewhere := getattr(model, "misplaced", {}).get(key):
-        of = f" in a rule of kind {place.kind}" if model in rule_models().values() else ""
-        return Problem(path, f"is not allowed here{of}: {elsewhere}", at_key=True)
+        where = f"in a rule of kind {place.kind}" if model in rule_models().values() else "here"
+        return Problem(path, f"is not allowed {where}: {elsewhere}", at_key=True)
     known = keys_of(model)
     return Problem(path, f"unknown key; {did_you_mean(key, known)}", at_key=True, suggests=closest(key, known))
 

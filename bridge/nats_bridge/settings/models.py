@@ -17,7 +17,7 @@ from nats_transforms.dialect import NEWEST, Dialect, dialect
 
 
 class LeadershipSettings(Part):
-    """Leases, with which several replicas of this sidecar share the rules."""
+    """Leases, which let several replicas of this sidecar share its rules."""
 
     connection: str = Field(default="default", description="connection of the bucket")
     bucket: BucketName = Field(
@@ -47,7 +47,7 @@ _LeadershipField = Annotated[LeadershipSettings | None, BeforeValidator(_written
 
 
 class Telemetry(Part):
-    """Traces by OTLP. Metrics are always at `/metrics`."""
+    """Traces, which are sent by OTLP."""
 
     trace: Literal["passthrough", "link", "continue"] = Field(
         default="passthrough",
@@ -168,11 +168,12 @@ class Settings(BaseSettings):
     http: Http = Field(default=Http.model_construct(), description="the HTTP server")
     dialect: str = Field(
         default=_DEFAULT_DIALECT,
-        description='server version to reproduce, such as "2.15" or "2.10.27"; "native": that of the connected server',
+        description='server version to reproduce, such as "2.15" or "2.10.27"; "native": the version of the connected'
+        " server",
     )
     log: Log = Field(default=Log.model_construct(), description="the log")
     leadership: _LeadershipField = Field(
-        default=None, description="leases of several replicas; absent: this is the only replica"
+        default=None, description="leases for several replicas; absent: this is the only replica"
     )
     fail_fast: Flag = Field(
         default=False,

@@ -145,7 +145,7 @@ class OnRejected:
                 if not is_valid_publish(subject.encode()):
                     raise refused(f"skip {subject!r}: must be a subject that can be published to, without wildcards")
                 if is_reserved(subject.encode()):
-                    raise refused(f"skip {subject!r}: is a command to the server; use a subject of your own")
+                    raise refused(f"skip {subject!r}: is a command to the server; use a different subject")
                 return cls(subject)
             case _:
                 raise refused(f"unknown policy {value!r}; {_REJECTED_SHAPE}")

@@ -20,14 +20,14 @@ from nats_bridge.settings.base import (
 from nats_bridge.settings.rule_fields import StartSequence, StartTime
 from nats_transforms.selection import HeaderCondition
 
-EXCLUDE: Final = "subjects to leave out, compared before any transform"
+EXCLUDE: Final = "subjects to leave out, as they are before any transform"
 WHERE: Final = "only messages with this header"
 """The descriptions of `exclude` and `where`."""
 
-ENTRY_START: Final = "each entry says where it begins, with opt_start_seq or opt_start_time"
+ENTRY_START: Final = "set opt_start_seq or opt_start_time in each entry"
 FROM_BEGINNING: Final = "a bucket is always copied from its beginning; remove it"
 """The hint for a start that a rule or an entry cannot have."""
-_BY_KEY: Final = "keys are selected with key_transforms, without dest they stay as they are"
+_BY_KEY: Final = "select keys with key_transforms; without dest, keys do not change"
 
 
 class RepublishObject(Part):
@@ -45,10 +45,10 @@ class RepublishObject(Part):
 
 
 class HeaderEquals(Part):
-    """A condition on a header, which servers do not have."""
+    """A condition on a header. Servers have no such condition."""
 
     header: HeaderName = Field(description="name of the header, case-sensitive")
-    equals: str = Field(description="its last value, without surrounding white space")
+    equals: str = Field(description="the header's last value, without surrounding white space")
 
     @property
     def condition(self) -> HeaderCondition:
@@ -73,7 +73,7 @@ class External(Part):
     api: Annotated[str, Hint("the prefix of the JetStream API there, such as $JS.west.API")] = Field(
         min_length=1, description="prefix of the JetStream API there, such as $JS.west.API"
     )
-    deliver: str = Field(default="", description="prefix of its delivery subjects")
+    deliver: str = Field(default="", description="prefix of the delivery subjects there")
 
     def native(self) -> dict[str, Any]:
         """Return the object as the server writes it."""
@@ -81,11 +81,12 @@ class External(Part):
 
 
 class Source(Part):
-    """The server's entry of `sources`, or its `mirror`, with additions."""
+    """An entry of the server's `sources`, or its `mirror`, with additional keys."""
 
     misplaced: ClassVar[Mapping[str, str]] = {
-        "filter_subjects": 'write subject_transforms: [{src: "a.>"}, {src: "b.>"}]; without dest subjects stay',
-        "consumer": "only a server reads by it; the rule makes its own: remove it, select here",
+        "filter_subjects": 'write subject_transforms: [{src: "a.>"}, {src: "b.>"}]; without dest, subjects do not'
+        " change",
+        "consumer": "the rule creates its own consumer; remove it, and select messages in this entry",
         "start": ENTRY_START,
     }
 
@@ -100,7 +101,7 @@ class Source(Part):
         default=None, description="first sequence to copy, if nothing was copied yet"
     )
     opt_start_time: StartTime | None = Field(
-        default=None, description="earliest time to copy, if nothing was copied yet"
+        default=None, description="earliest time of messages to copy, if nothing was copied yet"
     )
     external: External | None = Field(
         default=None, description="native address of the stream; only written into source records"
@@ -109,7 +110,7 @@ class Source(Part):
     where: HeaderEquals | None = Field(default=None, description=WHERE)
     acknowledge: Flag = Field(
         default=False,
-        description="for a work-queue or interest stream: acknowledge each message when its copy is stored",
+        description="for a work-queue or interest stream: acknowledge each message once its copy is stored",
     )
     rename_objects: Flag = Field(
         default=False,
@@ -149,7 +150,7 @@ class KvSource(Part):
     key_transforms: tuple[SubjectTransform, ...] = Field(
         default=(), description="keys to select and transform; the first match counts"
     )
-    exclude: tuple[Subject, ...] = Field(default=(), description="keys to leave out, compared before any transform")
+    exclude: tuple[Subject, ...] = Field(default=(), description="keys to leave out, as they are before any transform")
     external: External | None = Field(default=None, description="native address of the bucket's stream")
     connection: str = Field(default="default", alias="from", description="connection of the bucket")
 

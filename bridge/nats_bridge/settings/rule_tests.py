@@ -22,7 +22,7 @@ def _lines(headers: Mapping[str, str | None]) -> Mapping[str, str | None]:
     for name, value in headers.items():
         header_name(name)
         if value and not {"\r", "\n"}.isdisjoint(value):
-            raise refused(f"{name}: {value!r}: a header's value is one line")
+            raise refused(f"{name}: {value!r}: a header's value must be one line")
     return headers
 
 
@@ -44,14 +44,14 @@ class GivenMessage(Part):
     headers: Annotated[dict[str, str], AfterValidator(_lines)] = Field(default={}, description="headers, in this order")
     payload: str = Field(default="", description="payload, as text")
     stream: str | None = Field(
-        default=None, description="stream that holds it; absent: every source of the rule is tried"
+        default=None, description="stream that stores the message; absent: every source of the rule is tried"
     )
     sequence: int = Field(default=1, ge=1, description="sequence in the stream")
     last_sequence: int = Field(
         default=0, ge=0, description="sequence of the previous message with this subject; 0: none"
     )
     time: Annotated[str, AfterValidator(_utc)] = Field(
-        default="2026-01-01T00:00:00Z", description="time when it was stored, in UTC"
+        default="2026-01-01T00:00:00Z", description="time when the message was stored, in UTC"
     )
 
 
@@ -60,15 +60,15 @@ class ExpectedMessage(Part):
 
     subject: str = Field(description="subject")
     headers: Annotated[dict[str, str | None], AfterValidator(_lines)] = Field(
-        default={}, description="expected headers, each with its last value; null: must be absent"
+        default={}, description="expected headers, each with its last value; null: the header must be absent"
     )
     payload: str | None = Field(default=None, description="payload, as text")
 
 
 class RuleTest(Part):
-    """One message, and the messages that a rule should make of it."""
+    """One message, and the messages that a rule should make from it."""
 
-    misplaced: ClassVar[Mapping[str, str]] = {"stream": "the stream is that of 'rule'; remove it"}
+    misplaced: ClassVar[Mapping[str, str]] = {"stream": "the test uses the stream of 'rule'; remove it"}
 
     name: str = Field(default="", description="title in the output of check")
     rule: str = Field(description="name of the rule")

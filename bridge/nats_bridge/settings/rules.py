@@ -19,7 +19,7 @@ from nats_bridge.settings.rule_parts import Source
 
 RuleName = Annotated[
     DurableName,
-    Hint("give every rule a name of its own"),
+    Hint("give every rule a unique name"),
     Field(description="the rule's name, for logs, metrics and its durable consumer"),
 ]
 """The name of a rule, as a field."""

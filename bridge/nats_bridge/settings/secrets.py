@@ -101,7 +101,7 @@ class CredsFile(_RenewedFile[tuple[bytes, bytes]]):
     """The public key by which the server identifies the client; empty with a JWT."""
 
     def __init__(self, path: Path) -> None:
-        wrong = "is no credentials file (needs a NATS USER JWT and a USER NKEY SEED part)"
+        wrong = "is not a credentials file, which has a NATS USER JWT and a USER NKEY SEED part"
         super().__init__("creds", path, _creds_in, wrong)
 
     def jwt(self) -> bytearray:
@@ -119,7 +119,7 @@ class SeedFile(_RenewedFile[bytes]):
     __slots__ = ()
 
     def __init__(self, field: str, path: Path) -> None:
-        wrong = "does not hold the seed of a user's NKey (58 characters that begin with SU)"
+        wrong = "does not contain the seed of a user's NKey (58 characters that begin with SU)"
         super().__init__(field, path, _seed_in, wrong)
 
     @property
@@ -147,7 +147,7 @@ def check_readable(field: str, path: Path) -> bytes:
     except IsADirectoryError:
         raise FieldError(field, f"{path}: is a folder, not a file") from None
     except PermissionError:
-        raise UnreadableFileError(field, f"{path}: may not be read by this user") from None
+        raise UnreadableFileError(field, f"{path}: cannot be read by this user") from None
     except OSError as error:
         raise UnreadableFileError(field, f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:

@@ -97,16 +97,18 @@ def _histogram(name: str, text: str, *, otel: str = "") -> Metric:
 
 
 RECEIVED_MESSAGES = _counter(
-    "received_messages", "Messages taken from a stream or from publishers.", otel="messaging.client.consumed.messages"
+    "received_messages",
+    "Messages received from a stream or from publishers.",
+    otel="messaging.client.consumed.messages",
 )
 SENT_MESSAGES = _counter(
     "sent_messages",
-    "Messages passed on, each once: written to the target, or stored in it by rules that copy.",
+    "Messages written to the target or, by copying rules, stored in it. Each counts once.",
     otel="messaging.client.sent.messages",
 )
 RECEIVED_BYTES = _counter("received_bytes", "Header blocks and payloads of received messages.", unit="By")
-SENT_BYTES = _counter("sent_bytes", "Bytes written to the target, protocol lines and repetitions included.", unit="By")
-DROPPED = _counter("dropped_messages", "Messages taken and not passed on.", labels=(*_BY_RULE, "reason"))
+SENT_BYTES = _counter("sent_bytes", "Bytes written to the target, including protocol lines and repetitions.", unit="By")
+DROPPED = _counter("dropped_messages", "Messages received and not sent.", labels=(*_BY_RULE, "reason"))
 
 FACTS: Mapping[str, Metric] = MappingProxyType(
     {
@@ -114,20 +116,20 @@ FACTS: Mapping[str, Metric] = MappingProxyType(
             "duplicate_messages", "Messages that the target already had, so they were not stored again."
         ),
         "redelivered": _counter(
-            "redelivered_messages", "Messages that the server delivered again, and that were dropped."
+            "redelivered_messages", "Messages that the server delivered again and the rule dropped."
         ),
         "resent": _counter("resent_messages", "Messages written again, because the first write was not confirmed."),
-        "lost": _counter("lost_messages", "Missing deliveries that the stream no longer held."),
+        "lost": _counter("lost_messages", "Messages that were not delivered and are no longer in the stream."),
         "in_doubt": _counter(
-            "in_doubt_messages", "Messages in flight when the connection broke, which may have arrived or not."
+            "in_doubt_messages", "Messages in flight when the connection broke. They may have arrived or not."
         ),
-        "recovered": _counter("recovered_messages", "Missing deliveries that were read again."),
-        "vanished": _counter("vanished_messages", "Sequences that the stream removed before the rule reached them."),
+        "recovered": _counter("recovered_messages", "Messages that were not delivered at first and were read again."),
+        "vanished": _counter("vanished_messages", "Sequences that the stream removed before the rule read them."),
         "out_of_order": _counter(
             "out_of_order_messages", "Copies stored after later ones, because the target did not store them at first."
         ),
         "headers_stripped": _counter(
-            "headers_stripped_messages", "Messages that lost a header, because the target would refuse it."
+            "headers_stripped_messages", "Messages copied without a header that the target would refuse."
         ),
         "source_recreated": _counter(
             "source_recreated",
@@ -145,7 +147,7 @@ FACTS: Mapping[str, Metric] = MappingProxyType(
 EVENTS = _counter("events", "Everything else that rules count.", unit="{event}", labels=(*_BY_RULE, "event"))
 LAG_MESSAGES = _gauge(
     "lag_messages",
-    "Messages that wait in the rule's streams. Absent while unknown.",
+    "Messages that the rule has not read yet. Absent while unknown.",
     otel="lag.messages",
     unit="{message}",
 )
@@ -154,7 +156,7 @@ LAG_SECONDS = _gauge(
 )
 HEADROOM = _gauge(
     "headroom_messages",
-    "Sequences that a source's limits can still remove before the rule's next message.",
+    "Sequences that a source's limits can still remove before they reach the rule's next message.",
     otel="headroom",
     unit="{message}",
 )
@@ -165,11 +167,14 @@ PROGRESS = _gauge(
     unit="s",
 )
 IN_FLIGHT = _gauge(
-    "in_flight_messages", "Messages taken, and neither confirmed nor dropped.", otel="in_flight", unit="{message}"
+    "in_flight_messages",
+    "Messages received, but neither confirmed nor dropped yet.",
+    otel="in_flight",
+    unit="{message}",
 )
-RULE_READY = _gauge("rule_ready", "1 while the rule runs here, or in another replica with this one on standby.")
-RULE_STATE = _gauge("rule_state", "1 for the rule's state, 0 for the others.", labels=(*_BY_RULE, "state"))
-LEADER = _gauge("leader", "1 if this replica runs the rule, 0 on standby. Absent without leadership.")
+RULE_READY = _gauge("rule_ready", "1 while the rule runs here, or in another replica while this one is on standby.")
+RULE_STATE = _gauge("rule_state", "1 for the rule's present state, 0 for the others.", labels=(*_BY_RULE, "state"))
+LEADER = _gauge("leader", "1 if this replica runs the rule, 0 if it is on standby. Absent without leadership.")
 PUBLISH = _histogram(
     "publish_duration",
     "Time from a write to its confirmation.",
@@ -177,31 +182,31 @@ PUBLISH = _histogram(
 )
 END_TO_END = _histogram(
     "end_to_end_latency",
-    "Age of a batch's oldest message when the batch was written or, if the rule promises that, confirmed.",
+    "Age of a batch's oldest message when the batch was confirmed or, with at_most_once, written.",
 )
 
 WATCHED_MISSING = _gauge(
     "watched_missing_messages",
-    "Messages of its source that a watched copy lacks. Absent while unknown.",
+    "Messages of the source that the watched copy lacks. Absent while unknown.",
     otel="watched.missing",
     unit="{message}",
     labels=_BY_COPY,
 )
 WATCHED_STALLED = _gauge(
     "watched_stalled_seconds",
-    "Seconds without progress of a stalled copy, 0 if it is not stalled.",
+    "Seconds since a stalled copy last made progress, 0 if it is not stalled.",
     otel="watched.stalled.time",
     unit="s",
     labels=_BY_COPY,
 )
 WATCHED_STATE = _gauge(
     "watched_state",
-    "1 for the copy's state: complete, behind, stalled or unknown.",
+    "1 for the copy's present state, 0 for the others: complete, behind, stalled, unknown.",
     otel="watched.state",
     labels=(*_BY_COPY, "state"),
 )
 
-READY = _gauge("ready", "1 while every rule is ready and the sidecar does not drain.", labels=())
+READY = _gauge("ready", "1 while every rule is ready and the sidecar is not draining.", labels=())
 START_TIME = _gauge(
     "start_time_seconds", "Time of the sidecar's start, in seconds since 1970.", otel="start_time", unit="s", labels=()
 )
@@ -209,7 +214,7 @@ BUILD_INFO = _gauge("build_info", "Always 1, with the version as a label.", labe
 CONNECTION_UP = _gauge("connection_up", "1 while the connection is up.", labels=("connection",))
 UNTESTED_SERVER = _gauge(
     "connection_untested_server",
-    "1 if this release was not tested with the server's version, nor with a newer one of its line.",
+    "1 if this release was tested neither with the server's version nor with a newer one of its line.",
     labels=("connection",),
 )
 CONNECTION_RECONNECTS = _counter(

@@ -39,13 +39,15 @@ _level_option = click.option(
     type=click.Choice([level.value for level in Level]),
     default=Level.OBSERVED.value,
     show_default=True,
-    help="Minimum requirement level of the cases.",
+    help="Only cases of at least this requirement level.",
 )
 _report_option = click.option(
-    "--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write reports."
+    "--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Write reports to this folder."
 )
 _cases_option = click.option(
-    "--cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="A folder with your own cases."
+    "--cases",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Also read your own cases from this folder.",
 )
 
 
@@ -85,10 +87,10 @@ def conform() -> None:
     "--versions",
     type=_Listed(),
     metavar="V,…",
-    help="Native servers to fetch and start: full versions, minor lines for their newest patch, or paths of your "
-    f"own builds, for example ./nats-server. [default: {','.join(LIVE_VERSIONS)}]",
+    help="Native servers to fetch and start: full versions, minor lines (for their newest patch), or paths of "
+    f"your own builds, for example ./nats-server. [default: {','.join(LIVE_VERSIONS)}]",
 )
-@click.option("--server", metavar="URL", envvar="NATS_URL", help="Test a running server instead; see below.")
+@click.option("--server", metavar="URL", envvar="NATS_URL", help="Test a running server instead of starting some.")
 @click.option(
     "--subjects",
     "kinds",
@@ -101,7 +103,7 @@ def conform() -> None:
     "libraries",
     multiple=True,
     metavar="COMMAND",
-    help="A transform library; repeatable. Without --subjects, the default ones are tested too.",
+    help="A transform library. Repeatable. Without --subjects, the default ones are tested too.",
 )
 @click.option(
     "--bridge-dialect",
@@ -111,10 +113,10 @@ def conform() -> None:
     help="The server version whose behaviour the bridge reproduces.",
 )
 @click.option(
-    "--select", "patterns", multiple=True, metavar="ID…", help="Case ids, prefixes, or patterns with *; repeatable."
+    "--select", "patterns", multiple=True, metavar="ID…", help="Case ids, prefixes, or patterns with *. Repeatable."
 )
 @click.option(
-    "--skip", "skipped", multiple=True, metavar="ID…", help="Cases to leave out, as with --select; repeatable."
+    "--skip", "skipped", multiple=True, metavar="ID…", help="Cases to leave out, named as for --select. Repeatable."
 )
 @_level_option
 @_cases_option
@@ -123,7 +125,7 @@ def conform() -> None:
     "expected_failures",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="A file with ids of cases that fail, one per line: exit code 0 if exactly these fail.",
+    help="A file with the ids of cases that fail, one per line. The exit code is 0 if exactly these fail.",
 )
 @_report_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -131,13 +133,16 @@ def conform() -> None:
 def run_cases(ctx: click.Context, /, **given: Any) -> int:
     """Run the cases, and judge the results.
 
-    You can run them on native servers, the engine, the bridge and libraries. Servers are fetched and started on this
-    machine, on loopback. With --server, a running server is tested without harming it: streams and subjects get unique
-    names and are removed afterwards. Cases that could stop the server or affect other data are left out. NATS_CREDS in
-    the environment names a credentials file for it, and SSL_CERT_FILE a file with trusted certificate authorities.
+    You can run the cases on native servers, the engine, the bridge and libraries. Servers are fetched and started on
+    this machine, on loopback.
 
-    Exit codes: 0 all as expected, known differences included; 1 a case failed; 2 usage error or malformed case file;
-    3 a server is unavailable or unreachable (all other results are reported).
+    With --server, a running server is tested without harming it. Streams and subjects get unique names and are removed
+    afterwards, and cases that could stop the server or affect other data are left out. The environment variable
+    NATS_CREDS names a credentials file for the server, and SSL_CERT_FILE names a file with trusted certificate
+    authorities.
+
+    Exit codes: 0 all results are as expected, including known differences; 1 a case failed; 2 usage error or malformed
+    case file; 3 a server is unavailable or unreachable, and all other results are reported.
 
     \b
     Example:
@@ -246,7 +251,7 @@ def _print(result: Any, *, as_json: bool) -> None:
     "--publish",
     multiple=True,
     metavar="SUBJECT",
-    help="Show the result for a message on this subject; repeatable. [default: an example of each subject]",
+    help="Show the result for a message on this subject. Repeatable. [default: an example of each subject]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def ask_about_streams(
@@ -254,9 +259,9 @@ def ask_about_streams(
 ) -> int:
     """Show what changes for your streams between server versions.
 
-    FILE is a stream configuration in JSON: the configuration alone, or the output of `nats stream info --json`. A
-    private server of each version is started on loopback and gets the configuration, with one replica, and a message
-    for each subject. Subjects are compared, headers are not.
+    FILE is a stream configuration in JSON: the configuration alone, or the output of `nats stream info --json`. For
+    each version, the command starts a private server on loopback, creates the stream there with one replica, and
+    publishes a message for each subject. It compares subjects, but not headers.
 
     Exit codes: 0 nothing changes; 1 something changes; 2 invalid file, or no version accepts the stream; 3 a server is
     unavailable.
@@ -338,8 +343,8 @@ def judge_history(history: Path, report: Path | None, cases: Path | None) -> int
 def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> None:
     """Add recorded runs to a static site.
 
-    The site has features by version, changes, every case, and all runs. DIR is also the archive: give a copy of the
-    published site, then publish it again.
+    The site shows features by version, changes, every case, and all runs. DIR is also the archive of earlier runs, so
+    give a copy of the published site, and publish it again afterwards.
 
     \b
     Example:
@@ -361,8 +366,8 @@ def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> No
 def export_cases(folder: Path) -> None:
     """Write the cases into a folder.
 
-    They are YAML by clause, with their JSON schema, version, checksum and licence. DIR must be empty or not exist. The
-    folder does not depend on nats-bridge; `run --cases DIR` can read it.
+    DIR gets a YAML file for each clause, with the JSON schema, version, checksum and licence of the cases. It must be
+    empty or not exist. The folder does not depend on nats-bridge, and `run --cases DIR` can read it.
 
     \b
     Example:
@@ -378,7 +383,7 @@ def export_cases(folder: Path) -> None:
 
 
 @conform.command("schema")
-@click.option("--protocol", is_flag=True, help="The schema of the JSON-lines protocol for libraries instead.")
+@click.option("--protocol", is_flag=True, help="Print the schema of the JSON-lines protocol for libraries instead.")
 def case_schema(protocol: bool) -> None:
     """Print the JSON schema of case files.
 

@@ -42,7 +42,7 @@ def fetch_servers(versions: tuple[str, ...]) -> None:
     """Fetch native servers and print the path of each one.
 
     V is a full version (2.10.27), or a minor line (2.10) for its newest patch. The command tries PATH, the
-    cache, go install and Debian packages (without root), in this order. Each step is reported on stderr.
+    cache, go install and Debian packages (without root), in this order. It reports each step on stderr.
 
     \b
     Example:

@@ -31,7 +31,7 @@ def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **gi
     """Copy the history of a stream through RULE of a configuration into the rule's target.
 
     The copies are identical to the sidecar's, byte for byte, in the same order. Stop the sidecar first and start it
-    afterwards: it resumes at the next message. If a job is killed, run it again.
+    afterwards. It then resumes at the next message. If a job is killed, run it again.
 
     \b
     Example:

@@ -57,11 +57,11 @@ def capture_command(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Capture STREAM, or with --all every stream, as Parquet files in DIR, and resume there when run again.
+    """Capture STREAM, or with --all every stream, as Parquet files in DIR. Another run resumes there.
 
-    DIR/messages is for readers: it always contains each message exactly once, however an earlier run ended.
-    Columns: stream, subject, sequence, time (microseconds), time_ns, header_block (raw), data. The configurations of
-    the stream and its durable consumers are there as well, for nats-bridge restore.
+    Readers use DIR/messages, which always contains each message exactly once, however an earlier run ended. Its columns
+    are stream, subject, sequence, time (microseconds), time_ns, header_block (raw) and data. DIR also contains the
+    configurations of the stream and its durable consumers, for nats-bridge restore.
 
     Exit codes: 0 captured; 1 messages were removed, the stream was recreated, or the job failed; 2 DIR contains
     something else.

@@ -42,7 +42,7 @@ _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id", "subje
     help="A kind of finding that does not count as a difference. Repeatable.",
 )
 @click.option(
-    "--transform", nargs=2, metavar="SRC DEST", help="Subject transform of the left side before the comparison."
+    "--transform", nargs=2, metavar="SRC DEST", help="Transform the subjects of the left side before the comparison."
 )
 @click.option("--rule", metavar="NAME", help="The rule in -c FILE that copies the left side.")
 @click.option("--subjects", multiple=True, metavar="FILTER,…", help="Only messages with these subjects.  [twice]")
@@ -55,7 +55,7 @@ _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id", "subje
     "servers",
     multiple=True,
     metavar="URL|NAME",
-    help="Server URLs, or the name of a `nats` context, or with -c FILE the name of a connection.  [twice]",
+    help="Server URLs, the name of a `nats` context or, with -c FILE, the name of a connection.  [twice]",
 )
 @optional_config_option
 @click.option("--out", metavar="DIR", help="Write every finding to this directory, as Parquet.")
@@ -67,8 +67,10 @@ def diff_command(left: str, right: str, **given: Any) -> int:
 
     LEFT and RIGHT are streams (NAME or stream:NAME) or directories of captures. Two messages are the same if they have
     the same sequence, are copies of the same message of the same stream, or have the same Nats-Msg-Id. The command
-    detects which of these applies; --by sets it. With --by subject, the newest message of each subject is compared.
-    An option marked [twice] applies to both sides; given twice, first to the left and then to the right side.
+    detects which of these applies, unless --by sets it. With --by subject, the newest message of each subject is
+    compared.
+
+    An option marked [twice] applies to both sides. If you give it twice, the first is for LEFT, the second for RIGHT.
 
     Exit codes: 0 equal; 1 different.
 

@@ -32,7 +32,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Durable consumers resume after their acknowledged messages, begin as configured, or are left out.",
 )
-@click.option("--without", metavar="MEMBER", multiple=True, help="Leave this out of the configuration. Repeatable.")
+@click.option(
+    "--without",
+    metavar="MEMBER",
+    multiple=True,
+    help="Leave this member out of the stream configuration. Repeatable.",
+)
 @click.option(
     "--hold", is_flag=True, help="Keep the streams closed, so that a later run can continue with a newer capture."
 )
@@ -42,7 +47,7 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
     """Create the streams that were captured in DIR, with their messages and durable consumers.
 
     Each message keeps its subject, headers, payload and sequence, and gets a new time stamp. The stream accepts no
-    other messages until it is restored. If the command is killed, run it again: no message is lost or stored twice.
+    other messages until it is restored. If the command is killed, run it again. No message is lost or stored twice.
 
     Exit codes: 0 restored; 1 the server rejects something, or the job failed; 2 the stream exists, or the server is too
     old for it.

@@ -32,8 +32,8 @@ _MARKS = {"native": ("ok  ", "green"), "rule": ("rule", "cyan"), "neither": ("no
     metavar="STREAM|FILE",
     multiple=True,
     required=True,
-    help="A stream on the server, or a JSON file with a native stream configuration (a name with a dot or slash, or -"
-    " for stdin). Repeatable.",
+    help="A stream on the server, or a JSON file with a native stream configuration. A value with a dot or slash is a"
+    " file, and - is stdin. Repeatable.",
 )
 @click.option(
     "--server",
@@ -52,9 +52,9 @@ _MARKS = {"native": ("ok  ", "green"), "rule": ("rule", "cyan"), "neither": ("no
 def init_command(wanted: tuple[str, ...], server: str, version: Dialect | None) -> int:
     """Print rules for the parts of a native stream configuration that the server ignores or rejects.
 
-    Supported parts: republish, subject_transform, sources and mirror. stdout gets only a configuration with the rules,
-    with comments on what they need. stderr lists whether the server, a rule or neither provides each feature. Nothing
-    is changed.
+    Supported parts are republish, subject_transform, sources and mirror. stdout gets only a configuration with the
+    rules, and comments on their needs. For each feature, stderr shows whether the server, a rule or neither provides
+    it. Nothing is changed.
 
     Exit codes: 0 the server or a rule provides every feature; 1 neither can provide one of them.
 

@@ -34,10 +34,10 @@ _BETWEEN = 1.0  # seconds from one look of --watch to the next
     "config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Ask the sidecar of this configuration (its http.listen) instead.",
+    help="Ask the sidecar at the http.listen of this configuration instead.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--live", is_flag=True, help="Check only liveness, and ignore the state of servers.")
+@click.option("--live", is_flag=True, help="Check only whether the process is alive, whatever the state of servers.")
 @click.option("--watch", is_flag=True, help="Refresh every second until Ctrl-C.")
 def status_command(url: str | None, config: Path | None, as_json: bool, live: bool, watch: bool) -> int:
     """Show a running sidecar: its rules, rates, lag and last errors.

@@ -35,7 +35,7 @@ def compile_advisories(rule: AdvisoriesRule, dialect: Dialect) -> Republish:
     except EngineError as error:
         raise ConfigError(f"{place}: from '{source}' to '{destination}': {error}") from None
     if compiled.transform.defects:
-        raise ConfigError(f"{place}: dest '{destination}': partition of 0 ends servers of {dialect}; use 1 or more")
+        raise ConfigError(f"{place}: dest '{destination}': partition of 0 crashes servers of {dialect}; use 1 or more")
     if destination == ">" or destination.startswith("$JS."):
         raise ConfigError(
             f"{place}: dest '{destination}' is where advisories come from; they would come back; use another subject"

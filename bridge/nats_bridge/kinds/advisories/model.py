@@ -16,9 +16,9 @@ class AdvisoriesRule(Rule):
     """Republish JetStream's advisories, or the messages that they are about."""
 
     misplaced: ClassVar[Mapping[str, str]] = {
-        "stream": "the stream is part of the advisories' subjects, put it into republish.src; captured_by names a"
-        " stream that stores them",
-        "start": "advisories are not stored, a rule receives new ones, or all of a stream (captured_by); remove it",
+        "stream": "the stream is part of the advisories' subjects; put it into republish.src, or into captured_by if it"
+        " stores advisories",
+        "start": "a rule receives new advisories or, with captured_by, all advisories in that stream; remove it",
     }
 
     name: RuleName
@@ -27,15 +27,17 @@ class AdvisoriesRule(Rule):
         RepublishObject,
         Hint('for example: republish: {src: "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*", dest: "dlq.$1.$2"}'),
     ] = Field(description="advisories to select, and their new subjects")
-    attach_message: Flag = Field(default=False, description="publish the message, with the advisory in its headers")
+    attach_message: Flag = Field(
+        default=False, description="publish the message that the advisory is about, with the advisory in its headers"
+    )
     captured_by: StreamName | None = Field(
         default=None, description="stream that stores the advisories, so that the rule misses none"
     )
     copies_in: tuple[StreamName, ...] = Field(
-        default=(), description="streams with copies of messages that their own stream lost"
+        default=(), description="streams with copies, in case the message is lost in its own stream"
     )
     source_connection: str = Field(default="default", alias="from", description="connection of the advisories")
-    target_connection: str = Field(default="default", alias="to", description="connection to publish to")
+    target_connection: str = Field(default="default", alias="to", description="connection to write to")
     dialect: str | None = Field(default=None, description=DIALECT)
 
     @property

@@ -18,15 +18,15 @@ class CopyCounters(ReaderCounters):
         already_there: found in the target after an interruption, and not sent again.
         unselected: not selected by the entry's filters or `where`, or excluded.
         withheld_headers: lost a header that the target would refuse, such as Nats-Rollup.
-        renamed_headers: stored with renamed counter or schedule headers, which have no effect.
-        assumed_increments: added their own increment to a counter, because the target no longer shows the total so far.
-        rejected: rejected by the target permanently and skipped.
+        renamed_headers: stored with renamed counter or schedule headers, which have no effect in the target.
+        assumed_increments: added only their own increment to a counter, because its total so far is unknown.
+        rejected: permanently rejected by the target, and skipped.
         bytes_out: bytes of the written operations.
         waits: times that copying waited for a full or missing target.
         asked_again: written again to find out whether they are stored; message ids prevent duplicates.
         out_of_order: stored after later ones of the same source, because the target did not store them at first.
         rounds: times that an entry read its position from the target.
-        fillers: stored and purged to keep sequence numbers.
+        fillers: empty messages, stored and purged to keep sequence numbers.
         shorter_targets: times that the target's server had lost confirmed copies.
     """
 

@@ -16,7 +16,7 @@ from nats_bridge.settings.rules import DIALECT, Rule, RuleName
 OBJECT_STREAM = "OBJ_"
 """Begins the name of an object store's stream."""
 
-_ONCE: Final = "copies are stored exactly once, and the stream that receives holds the position; remove it"
+_ONCE: Final = "copies are stored exactly once, and the target contains the position; remove it"
 
 
 class CopyingRule(Rule):
@@ -24,15 +24,15 @@ class CopyingRule(Rule):
 
     misplaced: ClassVar[Mapping[str, str]] = {
         "start": ENTRY_START,
-        "exclude": "each entry of sources has its own exclude",
+        "exclude": "set it in each entry of sources",
         "delivery": _ONCE,
         "durable": _ONCE,
     }
 
-    target_connection: str = Field(default="default", alias="to", description="connection of the target")
+    target_connection: str = Field(default="default", alias="to", description="connection to write to")
     on_rejected: OnRejectedField = Field(
         default=OnRejected(),
-        description="for a message that the target rejects: stop, or publish it on the subject `skip` and continue",
+        description="if the target rejects a message: stop, or publish it on the subject `skip` and continue",
         json_schema_extra={"default": "stop"},
     )
     on_recreated: Literal["stop", "restart"] = Field(
@@ -75,7 +75,7 @@ class SourcesRule(CopyingRule):
 
     misplaced: ClassVar[Mapping[str, str]] = {
         **CopyingRule.misplaced,
-        "from": "each entry of sources has its own from; 'to' is the connection of the stream that receives",
+        "from": "set it in each entry of sources; 'to' is the connection of the target",
     }
 
     name: RuleName
@@ -101,8 +101,8 @@ class MirrorRule(CopyingRule):
 
     misplaced: ClassVar[Mapping[str, str]] = {
         **CopyingRule.misplaced,
-        "from": "write it into mirror; 'to' is the connection of the stream that receives",
-        "start": "mirror says where it begins, with opt_start_seq or opt_start_time",
+        "from": "write it into mirror; 'to' is the connection of the target",
+        "start": "set opt_start_seq or opt_start_time in mirror",
         "exclude": "write it into mirror",
     }
 
@@ -114,7 +114,7 @@ class MirrorRule(CopyingRule):
     mirror: Annotated[Source, Hint("for example: mirror: {name: ORDERS}")] = Field(description="the source")
     keep_sequence: Flag = Field(default=False, description="keep the source's sequence numbers")
     filler_subject: str | None = Field(
-        default=None, description="with keep_sequence: subject of the target for numbers that the source lacks"
+        default=None, description="with keep_sequence: subject of the empty messages for numbers that the source lacks"
     )
 
     @property
@@ -133,7 +133,7 @@ class KvSourcesRule(CopyingRule):
 
     misplaced: ClassVar[Mapping[str, str]] = {
         **CopyingRule.misplaced,
-        "from": "each entry of sources has its own from; 'to' is the connection of the bucket that receives",
+        "from": "set it in each entry of sources; 'to' is the connection of the target",
         "start": FROM_BEGINNING,
     }
 

@@ -64,7 +64,7 @@ def compile_ingress(rule: SubjectTransformRule, dialect: Dialect, inbox_prefix: 
     except TransformError as error:
         raise ConfigError(f"{place}: from '{source}' to '{destination}': {error.reason}") from None
     if transform.defects:
-        raise ConfigError(f"{place}: dest '{destination}': partition of 0 ends servers of {dialect}; use 1 or more")
+        raise ConfigError(f"{place}: dest '{destination}': partition of 0 crashes servers of {dialect}; use 1 or more")
     return transform
 
 

@@ -51,7 +51,7 @@ class IngressChecks(RuleChecks[SubjectTransformRule]):
         if isinstance(built, Problem):
             yield built
         elif has_white_space(destination):
-            yield Problem((*at, "dest"), f"'{destination}' holds white space; no message can be published there")
+            yield Problem((*at, "dest"), f"'{destination}' contains white space; no message can be published there")
         elif space := reserved_prefix(destination):
             yield Problem(
                 (*at, "dest"),

@@ -39,9 +39,9 @@ class IngressCounters(Counters):
         received: received from publishers.
         passed_on: published on their new subjects.
         bytes_out: bytes of the written operations.
-        refused: not passed on, because of the new subject or a reserved reply subject.
+        refused: not passed on, because of their new subject or a reserved reply subject.
         answered: refusals that were sent to publishers.
-        overloaded: dropped, because too much waited to be written.
+        overloaded: dropped, because too many bytes were waiting to be written.
         too_large: dropped, because the server lowered its `max_payload` while they waited.
         in_doubt: written when the connection broke, unknown whether they arrived.
         repeated_out: always 0: an ingress rule writes nothing twice.

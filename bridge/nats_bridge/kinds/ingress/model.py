@@ -16,8 +16,8 @@ class SubjectTransformRule(OneStreamRule):
     """Transform the subjects of messages before a stream stores them."""
 
     misplaced: ClassVar[Mapping[str, str]] = {
-        "to": "publishers and stream are on one connection; 'from' names it",
-        "start": "messages are transformed as they are published; remove it",
+        "to": "publishers and the stream are on one connection; set it with 'from'",
+        "start": "messages are transformed when they are published; remove it",
     }
 
     name: RuleName
@@ -27,7 +27,7 @@ class SubjectTransformRule(OneStreamRule):
     )
     subject_transform: Annotated[
         SubjectTransform, Hint('for example: subject_transform: {src: "in.*", dest: "stored.{{partition(8,1)}}.$1"}')
-    ] = Field(description="from the subjects of publishers to the subjects of the stream")
+    ] = Field(description="transform of the publishers' subjects")
     source_connection: str = Field(default="default", alias="from", description="connection of publishers and stream")
     dialect: str | None = Field(default=None, description=DIALECT)
 

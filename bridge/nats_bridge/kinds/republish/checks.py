@@ -38,7 +38,7 @@ class RepublishChecks(RuleChecks[RepublishRule]):
         elif is_always_a_command(source, destination, candidates(version)):
             yield Problem(
                 (*at, "republish", "dest"),
-                f"'{destination}' is a command to the server for every message; use a subject of your own",
+                f"'{destination}' is a command to the server for every message; use a different subject",
             )
         elif source == destination and "*" not in source and rule.source_connection == rule.target_connection:
             yield Problem(

@@ -18,15 +18,15 @@ class RuleCounters(ReaderCounters):
         suppressed: not published, because the new subject cannot be published.
         reserved: not published, because the new subject is a command to the server.
         looped: not published, because the rule's own stream would store it again.
-        too_large: not published, because it is larger than the target's `max_payload` with its new headers. Messages
-            that are refused after the server lowered this limit are in `republished`, too.
+        too_large: not published, because they would exceed the target's `max_payload` with their new headers. If the
+            server lowers this limit, messages that it refuses still count as `republished`.
         in_doubt: written when the target connection broke or the server refused a publication, or taken when the lead
             was lost, unknown if they arrived (at_most_once).
         repeated_out: written again after the target connection broke (at_least_once).
         vanished: sequences that were removed before the consumer reached them.
-        last_sequence_lookups: predecessors looked up on the server after a delete or purge.
-        last_sequence_uncertain: values that depend on removals which the sidecar cannot compute.
-        removals: reported deletes, purges and updates of the stream.
+        last_sequence_lookups: previous messages looked up on the server after a delete or purge.
+        last_sequence_uncertain: values of `Nats-Last-Sequence` that depend on removals unknown to the sidecar.
+        removals: deletes, purges and updates of the stream that the server reported.
     """
 
     republished: int = 0

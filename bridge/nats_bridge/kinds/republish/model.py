@@ -34,7 +34,7 @@ class RepublishRule(OneStreamRule):
     exclude: tuple[Subject, ...] = Field(default=(), description=EXCLUDE)
     where: HeaderEquals | None = Field(default=None, description=WHERE)
     source_connection: str = Field(default="default", alias="from", description="connection of the stream")
-    target_connection: str = Field(default="default", alias="to", description="connection to publish to")
+    target_connection: str = Field(default="default", alias="to", description="connection to write to")
     start: StartField = Field(
         default=Start(),
         description="first message, if the rule has no position yet",

@@ -21,7 +21,8 @@ class WatchChecks(RuleChecks[WatchRule]):
         if rule.stalled_after <= rule.interval:
             yield Problem(
                 (*at, "stalled_after"),
-                f"{rule.stalled_after:g} s is no longer than the interval, {rule.interval:g} s; it takes several looks",
+                f"{rule.stalled_after:g} s is not longer than the interval, {rule.interval:g} s; a stall shows only in"
+                " several comparisons",
             )
 
 

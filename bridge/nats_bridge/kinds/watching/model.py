@@ -15,10 +15,10 @@ class WatchRule(Rule):
     """Watch native mirrors and sources, and report stalled ones."""
 
     misplaced: ClassVar[Mapping[str, str]] = {
-        "from": "'connection' names the one whose account is watched",
-        "to": "'connection' names the one whose account is watched",
+        "from": "set the connection to watch with 'connection'",
+        "to": "set the connection to watch with 'connection'",
         "stream": "write streams: [NAME]",
-        "dialect": "it transforms nothing; remove it",
+        "dialect": "a watch rule transforms nothing; remove it",
     }
 
     name: RuleName
@@ -34,7 +34,7 @@ class WatchRule(Rule):
         default=20.0,
         ge=0.1,
         le=86_400,
-        description="seconds without progress, while messages are missing, until a copy counts as stalled",
+        description="seconds without progress until a copy counts as stalled, if messages are missing",
     )
     on_stall: Literal["warn", "step_down"] = Field(
         default="warn",
@@ -42,7 +42,7 @@ class WatchRule(Rule):
     )
     interval: float = Field(default=3.0, ge=0.1, le=86_400, description="seconds between comparisons")
     max_requests: float = Field(default=50.0, ge=1, le=10_000, description="maximum number of requests per second")
-    unready_on_stall: Flag = Field(default=False, description="not ready while a copy is stalled")
+    unready_on_stall: Flag = Field(default=False, description="make the rule not ready while a copy is stalled")
 
     @property
     def dialect(self) -> None:

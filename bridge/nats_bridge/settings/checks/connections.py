@@ -69,12 +69,12 @@ def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, .
     for field in credentials[1:]:
         yield (
             (field,),
-            f"'{field}' cannot be combined with '{credentials[0]}'; a connection has one user; keep only one of them",
+            f"'{field}' cannot be combined with '{credentials[0]}'; a connection has only one user; keep one of them",
         )
     if connection.user and not connection.password_file:
-        yield ("user",), "needs 'password_file' as well, the path of a file with the password"
+        yield ("user",), "also needs 'password_file', the path of a file with the password"
     if connection.password_file and not connection.user:
-        yield ("password_file",), "needs 'user' as well"
+        yield ("password_file",), "also needs 'user'"
 
 
 def reference_problems(settings: Settings) -> Iterator[Problem]:

@@ -33,9 +33,9 @@ def filter_problem(pattern: str, noun: str = "subject") -> str | None:
     `noun` names the selected objects if they are not subjects.
     """
     if not is_valid_pattern(in_bytes(pattern)):
-        return f"'{pattern}' is not a {noun}: tokens between dots, '>' only as the last"
+        return f"'{pattern}' is not a {noun}: use tokens between dots, and '>' only as the last one"
     if not is_valid_filter(in_bytes(pattern)):
-        return f"'{pattern}' holds white space; no {noun} can match it"
+        return f"'{pattern}' contains white space; no {noun} can match it"
     return None
 
 

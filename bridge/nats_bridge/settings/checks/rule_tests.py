@@ -19,7 +19,7 @@ def test_problems(tests: Sequence[RuleTest], rules: Sequence[Rule]) -> Iterator[
         elif test.given.stream is not None:
             sources = [entry.name for entry in rule.entries]
             if not sources:
-                yield Problem((*place, "given", "stream"), f"rule '{rule.name}' copies from no streams; leave it out")
+                yield Problem((*place, "given", "stream"), f"rule '{rule.name}' copies no streams; remove it")
             elif test.given.stream not in sources:
                 among = ", ".join(dict.fromkeys(sources))
                 yield Problem(

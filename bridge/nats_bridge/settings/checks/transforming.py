@@ -72,7 +72,7 @@ def destination_problem(source: str, destination: str, version: str) -> str | No
     if reason := refusal(source, destination, candidates(version)):
         return reason
     if has_white_space(destination):
-        return f"'{destination}' holds white space; no message can be published there"
+        return f"'{destination}' contains white space; no message can be published there"
     return None
 
 
@@ -96,7 +96,7 @@ def between(source: str, destination: str, reason: str) -> str:
 def crash(transform: Transform, version: Dialect) -> str | None:
     """Return how the transform crashes a server of its dialect, with a remedy; None if it does not."""
     if "crash-partition-zero" in transform.defects:
-        return f"partition of 0 ends servers of version {version.name}; use 1 or more"
+        return f"partition of 0 crashes servers of version {version.name}; use 1 or more"
     return None
 
 
@@ -133,9 +133,9 @@ def _remedy(code: str, source: str, destination: str, build: Callable[[bytes, by
     if code == "invalid_subject" and (source.split(".")[-1] == ">") != (destination.split(".")[-1] == ">"):
         return "both must end in '>', or neither"
     if code == "invalid_transform":
-        return "tokens between dots, '>' only as the last, no white space"
+        return "use tokens between dots, '>' only as the last one, and no white space"
     if code == "unused_wildcards":
-        return "servers from 2.10 on do not ask for that"
+        return "servers of 2.10 and newer do not require that"
     try:
         build(in_bytes(source), in_bytes(destination))
     except TransformError:
@@ -149,5 +149,5 @@ def _other_function(destination: str) -> str:
         if name not in _FUNCTIONS:
             return did_you_mean(name, _FUNCTIONS)
         if not opening:
-            return f"its arguments are missing, {{{{{name}(…)}}}}"
+            return f"its arguments are missing: {{{{{name}(…)}}}}"
     return ""

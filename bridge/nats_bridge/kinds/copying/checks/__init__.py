@@ -63,7 +63,9 @@ def _destination_problems(written: WrittenSource) -> Iterator[Problem]:
     for number, transform in enumerate(written.transforms):
         place = (*written.at, written.transforms_key, number)
         if has_white_space(transform.dest):
-            yield Problem((*place, "dest"), f"'{transform.dest}' holds white space; no message can be published there")
+            yield Problem(
+                (*place, "dest"), f"'{transform.dest}' contains white space; no message can be published there"
+            )
         elif space := reserved_prefix(transform.dest or transform.src):
             yield Problem(
                 (*place, "dest"),

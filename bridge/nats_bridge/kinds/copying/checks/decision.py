@@ -32,7 +32,7 @@ from nats_transforms.stream_config import validate
 from nats_transforms.subject import is_valid_filter
 from nats_transforms.transform import compile_mapping, compile_transform
 
-_SUBJECT: Final = "tokens between dots, '>' only as the last, no white space"
+_SUBJECT: Final = "use tokens between dots, '>' only as the last one, and no white space"
 _OVERLAPS: Final = frozenset({10147, 10152})
 
 

@@ -170,7 +170,7 @@ def _unusable(destination: str) -> str | None:
     """Return the reason why no client could get a resulting key."""
     for token in destination.split(".") if destination else ():
         if not token:
-            return f"'{destination}' is not a key: tokens between dots, none of them empty"
+            return f"'{destination}' is not a key: use tokens between dots, and no empty ones"
         # A wildcard in the wrong place gets the server's own words.
         if token not in ("*", ">") and not _COMPUTED.fullmatch(token) and not _LITERAL.fullmatch(token):
             return f"'{destination}' is not a key: '{token}' holds other characters than letters, digits and - / _ ="
