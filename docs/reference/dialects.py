@@ -15,13 +15,13 @@ _HEAD: Final = """\
 # Dialects
 
 A dialect is the behaviour of one server version. Choose it with `dialect` in the [configuration](configuration.md) or
-with `--dialect V` of a command. `native` is the version of the connected server. The newest known patches are"""
+`--dialect V` of a command. `native` is the version of the connected server. The newest known patches are"""
 _BODY: Final = """\
 A newer patch behaves as the newest known one of its line.
 
-Each entry begins with the first version of the behaviour. Several versions mean that older lines got it in a patch.
-Later lines have it as well. [Versions](../versions.md) explains the most important changes. To check a stream
-configuration against a version, run `nats-bridge check FILE --dialect V`.
+Bold versions are the first with the behaviour, one for each minor line. Later lines also have it.
+[Versions](../versions.md) explains the main changes. For stream configurations, run
+`nats-bridge check FILE --dialect V`.
 """
 _LEFT_OUT: Final = frozenset(
     {"errors of mapping destinations", "messages that are stored", "consumers", "stream configuration"}

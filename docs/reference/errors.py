@@ -13,21 +13,20 @@ from nats_bridge.errors import BridgeError
 _HEAD: Final = """\
 # Error codes
 
-This page lists the exit codes of all commands, the sidecar's own errors, and the server's errors after which a rule
-tries again.
+This page explains exit codes and error codes.
 
 ## Exit codes
 
 - **0**: The command succeeded. `run` also ends with 0 after SIGTERM.
 - **1**: The answer is no. For example, a server would refuse the configuration, or a sidecar is not ready.
-- **2**: The usage or the configuration is wrong, or credentials or permissions are refused. Waiting does not help.
+- **2**: The usage or configuration is wrong, or credentials or permissions are refused. Waiting does not help.
 - **3**: No server can be reached. Trying again can help.
 - **130, 143**: Ctrl-C or a signal ended the command.
 
 ## The sidecar's own errors
 
-The log event `sidecar.refused` has one of these in `code`, and so has each entry of `findings` in the output of
-`nats-bridge check --json`. If a server would refuse the rule for the same reason, the entry also has the server's
+These are the values of `code` in the log event `sidecar.refused`, and in each entry of `findings` in the output of
+`nats-bridge check --json`. If a server would refuse the rule for the same reason, an entry also has the server's
 `err_code`.
 """
 _API: Final = """\
@@ -37,7 +36,7 @@ The log and `/status` quote the server's error with its `err_code`. If the code 
 release, the rule waits and tries again:
 """
 _REST: Final = """\
-After any other code, the rule fails, and the sidecar restarts it after up to a minute. Some codes are handled earlier.
+After any other code, the rule fails, and the sidecar restarts it after up to a minute. Some errors are exceptions.
 For example, a rule waits for a missing stream, and creates a missing consumer.
 """
 
@@ -46,7 +45,7 @@ def page() -> str:
     """The page's text."""
     classes = [found for _, found in inspect.getmembers(bridge_errors, inspect.isclass)]
     kinds = [kind for kind in classes if issubclass(kind, BridgeError) and kind is not BridgeError]
-    errors = items((f"{code(kind.code)} (exit code {kind.exit_code})", _first(kind)) for kind in kinds)
+    errors = items((f"{code(kind.code)} (exit {kind.exit_code})", _first(kind)) for kind in kinds)
     return "\n".join((_HEAD, errors, _API, _ranges("passing") + ".\n", _REST))
 
 

@@ -27,20 +27,20 @@ _PREFIX: Final = "messaging.nats.bridge."
 _HEAD: Final = """\
 # Metrics
 
-These are all metrics of a sidecar and all counters of its rules. [Metrics and traces](../telemetry.md) explains how to
-read them.
+This page lists all metrics of a sidecar, and all counters of its rules ([how to read
+them](../telemetry.md#how-to-read-them)).
 
 In OTLP, names begin with `messaging.nats.bridge.` instead of `nats_bridge_`, and do not end with `_messages`,
 `_seconds` or `_total`. Exceptions are listed. Labels become attributes with the same prefix.
 
-Names in brackets are counters. You find them in `counters` of a rule in [`/status`](../status-api.md), and in the log
-line `rule.stopped`. They count from the start of the process, even if the rule restarts.
+Names in brackets are counters. You find them in `counters` in [`/status`](../status-api.md), and in the log line
+`rule.stopped`. A restart of the rule does not reset them.
 """
 _REST: Final = """\
 ## Dropped messages and events
 
-These names are the values of `reason` and `event` in the metrics above, and also the names of counters. They count
-messages, unless the text names something else.
+These are the values of `reason` and `event`, and the names of counters. They count messages, unless the text names
+something else.
 """
 
 
@@ -72,7 +72,7 @@ def _groups() -> dict[str, list[Metric]]:
 def _names(metric: Metric, counters: Mapping[str, dict[str, None]]) -> str:
     named = code(metric.sample_name)
     if metric.otel != _PREFIX + _REGULAR.sub("", _REGULAR.sub("", metric.sample_name)):
-        named += f", in OTLP {code(metric.otel)}"
+        named += f", OTLP {code(metric.otel)}"
     known = ", ".join(map(code, counters[metric.sample_name]))
     return f"{named} ({known})" if known else named
 

@@ -60,31 +60,31 @@ class Dialect:
     # --- transforms
     # A destination need not use every `*` of the source, except in account imports.
     unused_wildcards_allowed: bool = _since((2, 10, 0))
-    # If every `*` has to be used, `partition(n,1,2)` counts as two uses. Older servers count one.
+    # If every `*` has to be used, `partition(n,1,2)` counts as two uses. Previously, it counted as one.
     every_index_counts: bool = _since((2, 9, 15))
-    # The functions `left` and `right` are new.
+    # The functions `left` and `right`.
     left_and_right: bool = _since((2, 10, 16))
-    # A length or position that exceeds 32 bits is refused. On older servers, it wraps around.
+    # Lengths and positions beyond 32 bits are refused. Previously, they wrapped.
     int32_arguments_checked: bool = _since((2, 11, 8), (2, 12, 0))
-    # `partition(n)` hashes the whole subject, and a modulus above 2147483647 is refused. If the source has no
-    # wildcards, `partition` and `random` are allowed, and the indexes of `partition` are ignored.
+    # `partition(n)` hashes the whole subject. Moduli above 2147483647 are refused. A source without wildcards allows
+    # `partition` and `random`, and the indexes of `partition` are ignored.
     partition_of_subject: bool = _since((2, 12, 0))
-    # The function `random` is new.
+    # The function `random`.
     random_function: bool = _since((2, 12, 0))
-    # A `partition` with modulus 0 gives `0`. On older servers, the first matching message ends the server process.
+    # Modulus 0 gives `0`. Previously, the first matching message ended the server process.
     partition_zero_is_safe: bool = _since((2, 12, 0))
     # If the source has no wildcards, the destination is used verbatim, including braces.
     literal_source_copies_destination: bool = _since((2, 9, 0), until=((2, 10, 0),))
-    # If the source has `>` but no `*`, no function is allowed, not even one with index 0.
+    # If the source has `>` but no `*`, no function is allowed, not even with index 0.
     rest_source_refuses_functions: bool = _since((2, 10, 0), until=((2, 12, 0),))
-    # An empty destination means no transform. Older servers refuse it.
+    # An empty destination means no transform. Previously, it was an error.
     empty_destination_is_no_transform: bool = _since((2, 10, 0))
-    # An empty source means `>`. On older servers, it does so in republish only.
+    # An empty source means `>`. Previously, it did so in republish only.
     empty_source_is_everything: bool = _since((2, 10, 0))
-    # In a transform's source, a token such as `*x` is a wildcard. If the subjects of a configuration are compared, `>x`
-    # is one as well.
+    # A token such as `*x` is a wildcard in a transform's source, and so is `>x` when a configuration's subjects are
+    # compared.
     first_byte_is_wildcard: bool = _since((2, 9, 0), until=((2, 14, 10), (2, 15, 3)))
-    # The functions `account-hash`, `account-hash-import` and `account-hash-leaf-remote` are new. Streams refuse them.
+    # The functions `account-hash`, `account-hash-import` and `account-hash-leaf-remote`, which streams refuse.
     account_functions: bool = _since((2, 14, 10), (2, 15, 3))
     # --- errors of mapping destinations
     # The check of mapping destinations has a list of function names of its own.
@@ -96,24 +96,24 @@ class Dialect:
     # --- republish
     # Republished messages have `Nats-Time-Stamp`.
     republish_time_stamp: bool = _since((2, 10, 0))
-    # If the last message of a subject is deleted, `Nats-Last-Sequence` is the newest remaining one. On older servers
-    # with a file store, it is 0.
+    # After a subject's last message is deleted, `Nats-Last-Sequence` is the newest sequence left. Previously, file
+    # stores wrote 0.
     last_sequence_survives_deletions: bool = _since((2, 12, 5))
     # A message is not sent if no client could publish to its new subject.
     republish_suppresses_invalid_subject: bool = _since((2, 12, 9), (2, 14, 1))
-    # A message is not sent if its new subject is a request to the server, such as one below `$JS.API`.
+    # A message is not sent if its new subject is a request to the server, such as `$JS.API.>`.
     republish_suppresses_reserved_subject: bool = _since((2, 14, 10), (2, 15, 3))
-    # If a stored header block has only two bytes, they are removed before lines are appended. Older servers ignore such
-    # a block.
+    # If a stored header block has only two bytes, they are removed before lines are appended. Previously, the block was
+    # ignored.
     republish_cuts_two_byte_block: bool = _since((2, 10, 0))
     # An update may add, change or remove `republish`.
     republish_can_be_edited: bool = _since((2, 10, 0))
-    # The source need not overlap the stream's subjects, and the stream need not have any.
+    # The source need not overlap the stream's subjects, which may be absent.
     republish_source_may_miss_subjects: bool = _since((2, 10, 0))
-    # If the stream's only subject has a `subject_transform`, `>` to `>` republishes the result of that transform.
+    # If the stream's only subject has a `subject_transform`, `>` to `>` republishes that transform's result.
     implicit_republish: bool = _since((2, 11, 11), (2, 12, 2), (2, 14, 0))
     # --- sources and mirrors
-    # After the stream and its sequence, `Nats-Stream-Source` contains filters and destinations.
+    # `Nats-Stream-Source` contains filters and destinations after the stream and its sequence.
     source_record_names_filters: bool = _since((2, 10, 0))
     # `Nats-Stream-Source` contains the subject in the source.
     source_record_names_subject: bool = _since((2, 12, 0))
@@ -121,30 +121,26 @@ class Dialect:
     source_record_names_identity: bool = _since((2, 15, 0))
     # `Nats-Stream-Source` contains the consumer that delivered the message, if the entry has a `consumer`.
     source_record_names_consumer: bool = _since((2, 14, 0))
-    # Sources remove the publisher's `Nats-Expected-*`. On older servers, the target checks these headers, and copying
-    # stops.
+    # Sources remove the publisher's `Nats-Expected-*`. Previously, the target checked them, and copying stopped.
     sourcing_strips_expectations: bool = _since((2, 10, 14))
     # Mirrors also remove `Nats-Expected-*`.
     mirroring_strips_expectations: bool = _since((2, 11, 5), (2, 12, 0))
     # Copies lose the publisher's `Nats-Batch-*`.
     copies_lose_batch_headers: bool = _since((2, 12, 0))
-    # A copy loses every earlier `Nats-Stream-Source`. On older servers, it loses only the first one.
+    # Copies lose every earlier `Nats-Stream-Source`. Previously, they lost only the first.
     copies_lose_every_earlier_record: bool = _since((2, 11, 0))
-    # Every stream refuses a client's message with `Nats-Stream-Source` (error 10227).
+    # Every stream refuses a client's message with `Nats-Stream-Source` (10227).
     source_record_is_refused_from_clients: bool = _since((2, 15, 0))
-    # To find the start of a source, the server searches only subjects that match its `filter_subject`. Older servers
-    # search all subjects.
+    # The start of a source is searched among subjects that match its `filter_subject`. Previously, all were searched.
     source_search_follows_filter: bool = _since((2, 11, 12), (2, 12, 3), (2, 14, 0))
-    # If several entries name the same source, each of them copies. On older servers, only the first one does.
+    # If several entries name one source, each of them copies. Previously, only the first one did.
     every_entry_of_a_source_copies: bool = _since((2, 10, 0))
-    # If a start is after the source's end, copying waits for it. On older servers, copying starts with the next new
-    # message of any sequence.
+    # If a start is after the source's end, copying waits for it. Previously, it began with the next new message.
     source_start_waits_for_its_sequence: bool = _since((2, 15, 0))
-    # A copy with `Nats-Rollup` is stored even if the target does not allow rollups. On older servers, copying stops at
-    # it.
+    # A copy with `Nats-Rollup` is stored even if the stream does not allow rollups. Previously, copying stopped there.
     sourcing_takes_refused_rollups: bool = _since((2, 14, 0))
-    # A copy is skipped if the target has its `Nats-Msg-Id`. On older servers, this copy and all later ones wait until
-    # the `duplicate_window` has passed.
+    # A copy is skipped if the target has its `Nats-Msg-Id`. Previously, it and all later ones waited until the
+    # `duplicate_window` passed.
     copies_skip_duplicates: bool = _since((2, 12, 6), (2, 14, 0))
     # A mirror stores a copy even if the mirror has its `Nats-Msg-Id`.
     mirrors_take_duplicates: bool = _since((2, 12, 8), (2, 14, 0))

@@ -116,9 +116,7 @@ class Tls(Part):
     ca: Path | None = Field(default=None, description="PEM file with trusted certificate authorities")
     cert: Path | None = Field(default=None, description="PEM file with the client's certificate; needs `key`")
     key: Path | None = Field(default=None, description="PEM file with the client's key; needs `cert`")
-    handshake_first: Flag = Field(
-        default=False, description="begin with TLS, for a server with `handshake_first`"
-    )
+    handshake_first: Flag = Field(default=False, description="begin with TLS, for a server with `handshake_first`")
     hostname: str | None = Field(default=None, description="name to expect in the server's certificate")
     insecure: Flag = Field(default=False, description="do not verify the server's certificate (tests only)")
 

@@ -98,7 +98,7 @@ def _histogram(name: str, text: str, *, otel: str = "") -> Metric:
 
 RECEIVED_MESSAGES = _counter(
     "received_messages",
-    "Messages received from a stream or from publishers.",
+    "Messages received from a stream or publishers.",
     otel="messaging.client.consumed.messages",
 )
 SENT_MESSAGES = _counter(
@@ -112,9 +112,7 @@ DROPPED = _counter("dropped_messages", "Messages received and not sent.", labels
 
 FACTS: Mapping[str, Metric] = MappingProxyType(
     {
-        "duplicate": _counter(
-            "duplicate_messages", "Messages that the target already had, so they were not stored again."
-        ),
+        "duplicate": _counter("duplicate_messages", "Messages not stored again, because the target already had them."),
         "redelivered": _counter(
             "redelivered_messages", "Messages that the server delivered again and the rule dropped."
         ),
@@ -173,8 +171,8 @@ IN_FLIGHT = _gauge(
     unit="{message}",
 )
 RULE_READY = _gauge("rule_ready", "1 while the rule runs here, or in another replica while this one is on standby.")
-RULE_STATE = _gauge("rule_state", "1 for the rule's present state, 0 for the others.", labels=(*_BY_RULE, "state"))
-LEADER = _gauge("leader", "1 if this replica runs the rule, 0 if it is on standby. Absent without leadership.")
+RULE_STATE = _gauge("rule_state", "1 for the rule's state, 0 for the others.", labels=(*_BY_RULE, "state"))
+LEADER = _gauge("leader", "1 if this replica runs the rule, 0 on standby. Absent without leadership.")
 PUBLISH = _histogram(
     "publish_duration",
     "Time from a write to its confirmation.",
@@ -201,7 +199,7 @@ WATCHED_STALLED = _gauge(
 )
 WATCHED_STATE = _gauge(
     "watched_state",
-    "1 for the copy's present state, 0 for the others: complete, behind, stalled, unknown.",
+    "1 for the copy's present state: complete, behind, stalled or unknown.",
     otel="watched.state",
     labels=(*_BY_COPY, "state"),
 )
@@ -210,7 +208,7 @@ READY = _gauge("ready", "1 while every rule is ready and the sidecar is not drai
 START_TIME = _gauge(
     "start_time_seconds", "Time of the sidecar's start, in seconds since 1970.", otel="start_time", unit="s", labels=()
 )
-BUILD_INFO = _gauge("build_info", "Always 1, with the version as a label.", labels=("version",))
+BUILD_INFO = _gauge("build_info", "Always 1.", labels=("version",))
 CONNECTION_UP = _gauge("connection_up", "1 while the connection is up.", labels=("connection",))
 UNTESTED_SERVER = _gauge(
     "connection_untested_server",

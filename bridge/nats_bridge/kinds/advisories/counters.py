@@ -21,12 +21,12 @@ class AdvisoriesCounters(Counters):
         stored: confirmed by a stream.
         duplicates: of these, those that the stream had already.
         repeated_out: publications that no stream confirmed, written again.
-        refused: not published, because the stream rejects them permanently, or the user may not publish them.
+        refused: not published, because the stream rejects them permanently, or the user may not publish.
         in_doubt: published where no stream confirms, and the connection broke, unknown whether they arrived.
         unmatched: not selected by the rule's `src`, or about a sidecar's own consumer.
         suppressed: not published, because the new subject cannot be published.
         reserved: not published, because the new subject is a command to the server.
-        looped: not published, because they are about the stream that stores the rule's own messages.
+        looped: about the stream that stores the rule's own messages.
         dropped: lost, because too many were waiting or the drain was cut short.
         reconnects: times that the rule resumed after a lost connection.
     """

@@ -19,7 +19,7 @@ class WatchCounters(Counters):
         failed_looks: comparisons that failed, because the server did not answer.
         stalls: times that a copy stalled.
         recoveries: times that a stalled copy made progress again.
-        step_downs: leaders that were asked to step down.
+        step_downs: leaders asked to step down.
     """
 
     received: int = 0
