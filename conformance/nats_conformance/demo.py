@@ -107,7 +107,7 @@ def _show(side: str, shown: Message | None) -> None:
 def demo_command(version: str | None) -> int:
     """Start a native server, republish a stream natively and with the bridge, and compare the messages byte for byte.
 
-    The exit code is 0 if both sides agree. The server and its data are removed afterwards.
+    The exit code is 0 if both sides agree.
 
     \b
     Example:

@@ -31,12 +31,13 @@ _HEAD = """\
 # Commands
 
 This page lists all commands with their options. For more details and examples, run `nats-bridge COMMAND --help`.
-Results go to standard output, and logs and errors go to standard error. If a command fails, run
-`nats-bridge --debug COMMAND` to see a traceback. The [exit codes](errors.md#exit-codes) hold for all commands. A
-command lists those that have a more precise meaning.
+Results go to standard output, and logs and errors go to standard error. The [exit codes](errors.md#exit-codes) hold for
+all commands. A command lists those that mean more.
 """
 _SHARED: Final = "Shared options"
 _LONG: Final = re.compile("--[a-z]+")
+# The smallest value of a number, as click shows it.
+_RANGE: Final = re.compile(r"; x>=[\d.]+|  \[x>=[\d.]+\]")
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -73,7 +74,7 @@ def _reported(name: str, command: click.Command, shared: Iterable[tuple[str, str
     paragraphs = (command.help or "").strip().split("\n\n")
     if guide := _GUIDES.get(name.rpartition(" ")[2]):
         paragraphs = [paragraphs[0], *(text for text in paragraphs[1:] if "Exit codes:" in text or "[twice]" in text)]
-        paragraphs.append(f"Guide: [{guide}](../{guide}.md).")
+        paragraphs[0] += f" [Guide](../{guide}.md)."
     for paragraph in paragraphs:
         text = paragraph.strip("\n\b ")
         if text.startswith("Example:"):
@@ -102,5 +103,5 @@ def _options(command: click.Command) -> dict[tuple[str, str], bool]:
     for parameter in command.get_params(context):
         if isinstance(parameter, click.Option) and not parameter.hidden and "--help" not in parameter.opts:
             option, meaning = parameter.get_help_record(context) or ("", "")
-            found[code(option), meaning.replace("  [required]", "")] = parameter.required
+            found[code(option), _RANGE.sub("", meaning).replace("  [required]", "")] = parameter.required
     return found

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--permissions",
     is_flag=True,
-    help="Print the permissions that the connections' users need. With --server, they are as narrow as possible.",
+    help="Print the permissions that the connections' users need. With --server, they are narrower.",
 )
 @click.option("--nsc", is_flag=True, help="With --permissions: print nsc commands, for users with a JWT.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of configurations, for editors.")
@@ -57,8 +57,8 @@ def check_command(
     """Check a configuration and run its tests. With --server, also check the cluster as `run` would. Nothing is
     changed.
 
-    With STREAM.json (or - for stdin), check a native stream configuration as a server would when it creates or, with
-    --previous, updates the stream. Messages and error codes are the server's own. Limits of the server and the account,
+    With STREAM.json (or - for stdin), check a native stream configuration as a server does when the stream is created
+    or, with --previous, updated. Messages and error codes are the server's own. Limits of the server and the account,
     other streams, and the stream's consumers are not considered.
 
     Exit codes: 0 valid; 1 a rule cannot run on that cluster, a test failed, or a server would reject the stream

@@ -74,9 +74,9 @@ async def _remove(api: JetStreamApi, durable: Durable) -> str:
 @config_option
 @click.argument("rules", nargs=-1, metavar="[RULE…]")
 def clean_command(config: Path, rules: tuple[str, ...]) -> None:
-    """Remove the sidecar's durable consumers and leases from servers, for the given rules or for all rules.
+    """Remove the sidecar's durable consumers and leases from servers, for the given rules or for all.
 
-    The rules lose their positions, so each rule begins at its `start` again.
+    The rules lose their positions, so each begins at its `start` again.
 
     \b
     Example:

@@ -19,7 +19,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def server_option(command: _Command) -> _Command:
     """`--server URL|NAME`, whose members of a connection are `members_of`."""
-    text = "Server URLs, the name of a `nats` context or, with -c FILE, the name of a connection."
+    text = "Server URLs, a `nats` context or, with -c FILE, a connection."
     return click.option("--server", metavar="URL|NAME", help=text)(command)
 
 

@@ -33,7 +33,7 @@ _NAMED: Final = 10  # ranges that a line names
     "--save",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Save streams, consumers and their positions for a later plan. Do not plan now.",
+    help="Instead of planning, save streams, consumers and their positions for a later plan.",
 )
 @click.option(
     "--saved",

@@ -27,7 +27,7 @@ from nats_bridge.settings import load
     metavar="SOURCE=SEQUENCE",
     help="Last sequence copied from a source, if the target's records do not show it.",
 )
-@click.option("--apply", "apply", is_flag=True, help="Also send the update to the server.")
+@click.option("--apply", "apply", is_flag=True, help="Also send the update.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def handoff_command(config: Path, rule: str, back: bool, after: tuple[str, ...], apply: bool, as_json: bool) -> int:
     """Print the stream configuration that lets the server take over from RULE at exactly the next message.
@@ -35,7 +35,7 @@ def handoff_command(config: Path, rule: str, back: bool, after: tuple[str, ...],
     stdout gets only the body of the STREAM.UPDATE request, and stderr gets the steps and their effects. Nothing is
     changed without --apply.
 
-    Exit codes: 0 the rule can be handed over; 1 it cannot, or not yet, and the output has a remedy for each problem.
+    Exit codes: 0 the rule can be handed over; 1 it cannot, or not yet, and each problem has a remedy.
 
     \b
     Example:

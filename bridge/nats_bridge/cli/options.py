@@ -40,7 +40,7 @@ def _config(*, required: bool) -> Callable[[_Command], _Command]:
         type=click.Path(path_type=Path),
         required=required,
         metavar="FILE",
-        help="The bridge's configuration (YAML). Environment variables that begin with BRIDGE_ override it.",
+        help="The bridge's configuration (YAML). BRIDGE_ environment variables override it.",
     )
 
 

@@ -31,7 +31,7 @@ _REQUESTS = 200.0  # per second, at most
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Seconds without progress after which a mirror or source counts as stalled, if messages are missing.",
+    help="Seconds without progress until a mirror or source with missing messages counts as stalled.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def watch_command(stalled_after: float, as_json: bool, **given: Any) -> int:

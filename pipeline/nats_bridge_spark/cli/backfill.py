@@ -28,7 +28,7 @@ from nats_bridge_spark.cli.options import spark_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @spark_option
 def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **given: Any) -> None:
-    """Copy the history of a stream through RULE of a configuration into the rule's target.
+    """Copy a stream's history through RULE into the rule's target.
 
     The copies are identical to the sidecar's, byte for byte, in the same order. Stop the sidecar first and start it
     afterwards. It then resumes at the next message. If a job is killed, run it again.

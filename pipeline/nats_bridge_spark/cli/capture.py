@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("directory", metavar="DIR", required=False)
 @connection_options
 @click.option(
-    "--all", "everything", is_flag=True, help="Capture all streams of the account, each into a directory with its name."
+    "--all", "everything", is_flag=True, help="All streams of the account, each in a directory with its name."
 )
 @click.option("--subjects", metavar="FILTER,…", default="", help="Only messages with these subjects.")
 @click.option(

@@ -55,7 +55,7 @@ _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id", "subje
     "servers",
     multiple=True,
     metavar="URL|NAME",
-    help="Server URLs, the name of a `nats` context or, with -c FILE, the name of a connection.  [twice]",
+    help="Server URLs, a `nats` context or, with -c FILE, a connection.  [twice]",
 )
 @optional_config_option
 @click.option("--out", metavar="DIR", help="Write every finding to this directory, as Parquet.")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--as", "name", metavar="NAME", help="Name of the restored stream.")
 @click.option("--to", metavar="N|TIME", help="End with this sequence, or before this time (2026-01-31T12:00:00Z).")
 @click.option(
-    "--transform", nargs=2, metavar="SRC DEST", help="A subject transform. Messages that do not match it are left out."
+    "--transform", nargs=2, metavar="SRC DEST", help="Transform subjects, and leave out messages that do not match."
 )
 @click.option(
     "--consumers",

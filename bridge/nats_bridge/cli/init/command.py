@@ -40,14 +40,14 @@ _MARKS = {"native": ("ok  ", "green"), "rule": ("rule", "cyan"), "neither": ("no
     metavar="URL|NAME",
     default="nats://127.0.0.1:4222",
     show_default=True,
-    help="Server URLs, or the name of a `nats` context.",
+    help="Server URLs, or a `nats` context.",
 )
 @click.option(
     "--dialect",
     "version",
     metavar="V",
     callback=lambda context, option, value: to_dialect(context, option, value) if value else None,
-    help="Server version to write rules for, such as 2.9.10.  [default: the version of the server]",
+    help="Server version to write rules for, such as 2.9.10.  [default: the server's version]",
 )
 def init_command(wanted: tuple[str, ...], server: str, version: Dialect | None) -> int:
     """Print rules for the parts of a native stream configuration that the server ignores or rejects.

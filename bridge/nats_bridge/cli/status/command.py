@@ -37,12 +37,12 @@ _BETWEEN = 1.0  # seconds from one look of --watch to the next
     help="Ask the sidecar at the http.listen of this configuration instead.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--live", is_flag=True, help="Check only whether the process is alive, whatever the state of servers.")
+@click.option("--live", is_flag=True, help="Check only whether the process is alive.")
 @click.option("--watch", is_flag=True, help="Refresh every second until Ctrl-C.")
 def status_command(url: str | None, config: Path | None, as_json: bool, live: bool, watch: bool) -> int:
     """Show a running sidecar: its rules, rates, lag and last errors.
 
-    Exit codes: 0 the sidecar is ready; 1 it is not ready, and the output lists the reasons; 3 it does not answer.
+    Exit codes: 0 the sidecar is ready; 1 it is not, and the output lists the reasons; 3 it does not answer.
 
     \b
     Example:
