@@ -32,7 +32,7 @@ _HEAD = """\
 
 This page lists all commands with their options. For more details and examples, run `nats-bridge COMMAND --help`.
 Results go to standard output, and logs and errors go to standard error. The [exit codes](errors.md#exit-codes) hold for
-all commands. A command lists those that mean more.
+all commands. Some commands list more exact meanings.
 """
 _SHARED: Final = "Shared options"
 _LONG: Final = re.compile("--[a-z]+")

@@ -46,55 +46,55 @@ _SECTIONS: Final = (
         "A connection",
         'connections:\n  default: {servers: ["nats://127.0.0.1:4222"]}\n'
         '  west: {servers: ["tls://west.example.com:4222"], creds: secrets/west.creds}',
-        "See [credentials](../security.md#credentials).",
+        "[Guide](../security.md#credentials).",
     ),
     _Section(
         "Tls",
         "TLS of a connection",
         'connections:\n  default:\n    servers: ["tls://nats.example.com:4222"]\n'
         "    tls: {ca: secrets/ca.pem, cert: secrets/client.pem, key: secrets/client.key}",
-        "See [security](../security.md#tls).",
+        "[Guide](../security.md#tls).",
         obvious=True,
     ),
     _Section(
         "Http",
         "http",
         'http: {listen: ":8322", hosts: ["bridge.example.com"], changes_from: nowhere}',
-        "See [health and status](../health.md#endpoints).",
+        "[Guide](../health.md#endpoints).",
     ),
-    _Section("Log", "log", "", "See [logs](../logs.md)."),
+    _Section("Log", "log", "", "[Guide](../logs.md)."),
     _Section(
         "LeadershipSettings",
         "leadership",
         "leadership: {bucket: BRIDGE_LEASES, ttl: 5}",
-        "See [replicas](../replicas.md).",
+        "[Guide](../replicas.md).",
     ),
-    _Section("Reload", "reload", "", "See [reload](../reload.md)."),
-    _Section("Telemetry", "telemetry", "", "See [telemetry](../telemetry.md#traces)."),
+    _Section("Reload", "reload", "", "[Guide](../reload.md)."),
+    _Section("Telemetry", "telemetry", "", "[Guide](../telemetry.md#traces)."),
     _Section(
         _SHARED,
         _SHARED,
         "",
-        "Every rule has `kind` and `name`. The section of each rule lists the other shared keys that it accepts.",
+        "Every rule has `kind` and `name`. The section of a rule lists the others that it has.",
     ),
     _Section(
         "RepublishRule",
         "Rule republish",
         "",
-        "See [republish](../republish.md).",
+        "[Guide](../republish.md).",
     ),
     _Section("RepublishObject", "A republish object", obvious=True),
     _Section(
         "SourcesRule",
         "Rule sources",
         "",
-        "See [copying](../copying.md).",
+        "[Guide](../copying.md).",
     ),
     _Section(
         "MirrorRule",
         "Rule mirror",
         "",
-        "See [mirrors](../copying.md#mirror-and-keep_sequence).",
+        "[Guide](../copying.md#mirror-and-keep_sequence).",
     ),
     _Section("Source", "A source"),
     _Section("SubjectTransform", "A subject transform", obvious=True),
@@ -104,26 +104,26 @@ _SECTIONS: Final = (
         "KvSourcesRule",
         "Rule kv_sources",
         "",
-        "See [buckets](../buckets.md).",
+        "[Guide](../buckets.md).",
     ),
     _Section("KvSource", "A source bucket", obvious=True),
     _Section(
         "SubjectTransformRule",
         "Rule subject_transform",
         "",
-        "See [ingress](../subject-transform.md).",
+        "[Guide](../subject-transform.md).",
     ),
     _Section(
         "AdvisoriesRule",
         "Rule advisories",
         "",
-        "See [advisories](../advisories.md).",
+        "[Guide](../advisories.md).",
     ),
     _Section(
         "WatchRule",
         "Rule watch",
         "",
-        "See [watch](../watch.md#as-a-rule-of-a-sidecar).",
+        "[Guide](../watch.md#as-a-rule-of-a-sidecar).",
     ),
     _Section(
         "RuleTest",
@@ -131,7 +131,7 @@ _SECTIONS: Final = (
         f"rules: [{{name: monitor, kind: republish, stream: ORDERS, {_ORDERS}}}]\n"
         "tests:\n  - name: an order is republished\n    rule: monitor\n"
         "    given: {subject: orders.1}\n    expect: [{subject: monitor.orders.1}]",
-        "See [tests of rules](../testing-rules.md).",
+        "[Guide](../testing-rules.md).",
     ),
     _Section("GivenMessage", "given", obvious=True),
     _Section("ExpectedMessage", "expect"),
@@ -174,7 +174,7 @@ def page() -> str:
         if section.model in rules:
             several = [row[0] for row in rows if row in shared and row[0] != code("name")]
             listed = "all" if len(several) == len(shared) - 1 else ", ".join(several)
-            parts += [f"Also {listed} of the [{_SHARED.lower()}](#{_anchor(_SHARED)}).\n"] if several else []
+            parts += [f"[{_SHARED}](#{_anchor(_SHARED)}): {listed}.\n"] if several else []
             rows = [row for row in rows if row not in shared]
         parts.append(table(("key", "meaning", "type, default"), rows))
         if section.example:

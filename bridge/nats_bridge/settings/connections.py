@@ -122,7 +122,7 @@ class Tls(Part):
 
 
 class Connection(Part):
-    """One account on one NATS system. Secrets are paths of files, never values."""
+    """One account on one NATS system."""
 
     servers: Annotated[
         tuple[_ServerUrl, ...], BeforeValidator(_listed, json_schema_input_type=str | list[_ServerUrl])

@@ -20,7 +20,7 @@ from nats_bridge.settings.base import (
 from nats_bridge.settings.rule_fields import StartSequence, StartTime
 from nats_transforms.selection import HeaderCondition
 
-EXCLUDE: Final = "subjects to leave out, as they are before any transform"
+EXCLUDE: Final = "subjects to leave out, before any transform"
 WHERE: Final = "only messages with this header"
 """The descriptions of `exclude` and `where`."""
 
@@ -45,7 +45,7 @@ class RepublishObject(Part):
 
 
 class HeaderEquals(Part):
-    """A condition on a header. Servers have no such condition."""
+    """A condition on a header, as an addition to the server's filters."""
 
     header: HeaderName = Field(description="name of the header, case-sensitive")
     equals: str = Field(description="the header's last value, without surrounding white space")
@@ -150,7 +150,7 @@ class KvSource(Part):
     key_transforms: tuple[SubjectTransform, ...] = Field(
         default=(), description="keys to select and transform; the first match counts"
     )
-    exclude: tuple[Subject, ...] = Field(default=(), description="keys to leave out, as they are before any transform")
+    exclude: tuple[Subject, ...] = Field(default=(), description="keys to leave out, before any transform")
     external: External | None = Field(default=None, description="native address of the bucket's stream")
     connection: str = Field(default="default", alias="from", description="connection of the bucket")
 

@@ -60,7 +60,7 @@ class ExpectedMessage(Part):
 
     subject: str = Field(description="subject")
     headers: Annotated[dict[str, str | None], AfterValidator(_lines)] = Field(
-        default={}, description="expected headers, each with its last value; null: the header must be absent"
+        default={}, description="expected headers, each with its last value; null: must be absent"
     )
     payload: str | None = Field(default=None, description="payload, as text")
 

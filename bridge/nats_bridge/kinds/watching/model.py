@@ -42,7 +42,7 @@ class WatchRule(Rule):
     )
     interval: float = Field(default=3.0, ge=0.1, le=86_400, description="seconds between comparisons")
     max_requests: float = Field(default=50.0, ge=1, le=10_000, description="maximum number of requests per second")
-    unready_on_stall: Flag = Field(default=False, description="make the rule not ready while a copy is stalled")
+    unready_on_stall: Flag = Field(default=False, description="not ready while a copy is stalled")
 
     @property
     def dialect(self) -> None:
