@@ -74,7 +74,7 @@ def test_a_folder(tmp_path: Path) -> None:
 def test_bytes_that_are_not_utf8_have_a_place(tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_bytes(b"name: a\nlog: {level: \xff}\n")
-    with pytest.raises(ConfigError, match=r"bridge\.yaml:2:14: not UTF-8; save the file in that encoding"):
+    with pytest.raises(ConfigError, match=r"bridge\.yaml:2:14: not UTF-8; save the file as UTF-8"):
         load(file, {})
 
 

@@ -95,7 +95,7 @@ def _read(path: FilePath, shown: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         place = Mark.behind(content[: error.start].decode("utf-8", "replace"))
-        raise ConfigError(f"{shown}:{place.line}:{place.column}: not UTF-8; save the file in that encoding") from None
+        raise ConfigError(f"{shown}:{place.line}:{place.column}: not UTF-8; save the file as UTF-8") from None
 
 
 def _composed(text: str, shown: str) -> Document:

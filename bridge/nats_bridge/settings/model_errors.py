@@ -151,7 +151,7 @@ def _problem(error: ErrorDetails) -> Problem:
 
 def _keys_hint(place: ErrorPlace) -> str:
     if place.path[:-1] == ("rules",):
-        return f" with name, kind ({', '.join(KINDS)}) and what belongs to that kind"
+        return f" with name, kind ({', '.join(KINDS)}) and the keys of that kind"
     if keys := keys_of(place.model):
         return f" with keys such as {', '.join(keys[:3])}"
     return f" of names to {'connections' if place.path == ('connections',) else 'strings'}"

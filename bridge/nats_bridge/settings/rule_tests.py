@@ -14,7 +14,7 @@ from nats_transforms.timestamp import nanoseconds_of
 
 def _one_subject(value: str) -> str:
     if not is_valid_publish(value.encode()):
-        raise refused(f"'{value}' cannot be published to: no wildcards, no empty tokens, no white space")
+        raise refused(f"'{value}' cannot be published to: it must not contain wildcards, empty tokens or white space")
     return value
 
 

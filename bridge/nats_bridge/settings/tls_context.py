@@ -51,7 +51,7 @@ class RenewedContext(ssl.SSLContext):
         tls = self._files
         if bool(tls.cert) != bool(tls.key):
             present, absent = ("cert", "key") if tls.cert else ("key", "cert")
-            raise FieldError(prefix + present, f"needs '{absent}' as well")
+            raise FieldError(prefix + present, f"also needs '{absent}'")
         if tls.ca:
             check_readable(prefix + "ca", tls.ca)
             try:
