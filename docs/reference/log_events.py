@@ -31,7 +31,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "sidecar.draining": LogEvent("info", "A stop was requested, so rules are draining.", ("reason",)),
     "sidecar.stopped": LogEvent("info", "All rules have finished, and nothing is in flight."),
-    "sidecar.ended": LogEvent("error", "An error stops the sidecar.", ("reason",)),
+    "sidecar.ended": LogEvent("error", "An error stopped the sidecar.", ("reason",)),
     "sidecar.refused": LogEvent("error", "The sidecar cannot start.", ("code", "reason")),
     "http.failed": LogEvent("error", "An internal error occurred.", ("path", "reason")),
     "http.watch_failed": LogEvent("error", "An internal error occurred.", ("reason",)),
@@ -52,7 +52,8 @@ _SHARED: Final[dict[str, LogEvent]] = {
     # -- connections
     "connection.lost": LogEvent(
         "warning",
-        "The connection broke, and the sidecar is reconnecting. Copying rules and leases log separate lines.",
+        "The connection broke, and the sidecar is reconnecting. Copying rules and leases use separate sockets, and log"
+        " separate lines.",
         ("server", "reason"),
     ),
     "connection.back": LogEvent("info", "The connection is up again, with its subscriptions.", ("server", "version")),
@@ -151,7 +152,9 @@ _SHARED: Final[dict[str, LogEvent]] = {
         "The lease bucket was created with only one replica, in a cluster.",
         ("bucket", "reason"),
     ),
-    "leadership.bucket_deleted": LogEvent("warning", "The lease bucket was deleted, and is recreated.", ("bucket",)),
+    "leadership.bucket_deleted": LogEvent(
+        "warning", "The lease bucket was deleted, so the sidecar recreates it.", ("bucket",)
+    ),
     "leadership.bucket_missing": LogEvent(
         "warning", "The lease bucket is missing and cannot be recreated.", ("reason",)
     ),
@@ -200,7 +203,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "reader.foreign_publisher": LogEvent(
         "warning",
-        "Another client is publishing to the consumer's deliver subject. The rule ignores its messages.",
+        "Another client is publishing to the consumer's deliver subject. The rule ignores these messages.",
         ("reason",),
     ),
     "reader.consumer_recreated": LogEvent(
@@ -230,17 +233,17 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "consumer.taken_over": LogEvent(
         "warning",
-        "The consumer was recreated, because another subscription matches its inbox.",
+        "Another subscription matches the consumer's inbox, so the rule recreated the consumer.",
         ("consumer", "after"),
     ),
     "consumer.reconfigured": LogEvent(
         "warning",
-        "The consumer did not match the rule, so it is recreated at its position.",
+        "The consumer did not match the rule, so the rule recreates it at its position.",
         ("consumer", "fields", "after"),
     ),
     "consumer.leaderless": LogEvent(
         "warning",
-        "The consumer had no leader for 30 s, so it is recreated.",
+        "The consumer had no leader for 30 s, so the rule recreates it.",
         ("consumer", "after"),
     ),
     "consumer.stream_shorter": LogEvent(
@@ -256,7 +259,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
     # -- telemetry
     "telemetry.exports": LogEvent("info", "The sidecar exports metrics or traces by OTLP.", ("metrics", "traces")),
     "telemetry.not_exported": LogEvent("warning", "OTLP is configured, but the export cannot start.", ("reason",)),
-    "telemetry.no_traces": LogEvent("warning", "Traces are configured, but no exporter is.", ("trace",)),
+    "telemetry.no_traces": LogEvent("warning", "Traces are configured, but no exporter for them.", ("trace",)),
     "telemetry.export_failed": LogEvent("warning", "An OTLP export failed.", ("signal",)),
     "telemetry.last_export_failed": LogEvent("warning", "An OTLP export failed.", ("seconds",)),
 }

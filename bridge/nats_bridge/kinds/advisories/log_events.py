@@ -8,15 +8,15 @@ from nats_bridge.observability.log_event import LogEvent
 
 EVENTS: Final = {
     "rule.advisories_dropped": LogEvent(
-        "warning", "Too many advisories were waiting, so the newest were dropped.", ("so_far",)
+        "warning", "Too many advisories were waiting, so the rule dropped the newest.", ("so_far",)
     ),
     "rule.own_advisory": LogEvent(
-        "warning", "An advisory about the stream of the rule's results was skipped.", ("so_far",)
+        "warning", "The rule skipped an advisory about the stream that stores the rule's messages.", ("so_far",)
     ),
     "rule.message_not_readable": LogEvent("warning", "The message of an advisory cannot be read.", ("reason",)),
     "rule.message_not_seen": LogEvent("warning", "The message of an advisory cannot be read yet.", ("reason",)),
     "rule.stream_silent": LogEvent(
-        "warning", "A stream did not confirm messages, so they are published again.", ("messages",)
+        "warning", "A stream did not confirm messages, so the rule publishes them again.", ("messages",)
     ),
     "rule.refused_by_stream": LogEvent("error", "A stream rejected a message permanently.", ("reason",)),
     "rule.target_streams_unknown": LogEvent(

@@ -18,13 +18,15 @@ EVENTS: Final = {
         ("after_sequence", "first_sequence"),
     ),
     "copying.begins_at_time": LogEvent(
-        "warning", "No copy in the target names the position, so copying begins at `time`.", ("time",)
+        "warning", "No copy in the target shows the position, so copying begins at `time`.", ("time",)
     ),
     "copying.searching_position": LogEvent(
         "info", "The rule searches the target backwards for the last copy.", ("searched", "left")
     ),
     "copying.interrupted": LogEvent(
-        "warning", "The rule does not know which copies the target stored. The next round finds out.", ("reason",)
+        "warning",
+        "After an interruption, the rule does not know which copies the target stored. The next round finds out.",
+        ("reason",),
     ),
     "copying.incomplete": LogEvent(
         "warning", "An interruption left out copies, which the rule is now storing.", ("missing", "of_lost_messages")
