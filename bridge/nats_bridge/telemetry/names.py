@@ -131,13 +131,13 @@ FACTS: Mapping[str, Metric] = MappingProxyType(
         ),
         "source_recreated": _counter(
             "source_recreated",
-            "Times that the source was replaced by a stream of the same name.",
+            "Number of times the source was replaced by a stream of the same name.",
             unit="{stream}",
         ),
         "consumer_recreated": _counter(
-            "consumer_recreated", "Times that the rule's consumer was deleted and recreated.", unit="{consumer}"
+            "consumer_recreated", "Number of times the rule's consumer was deleted and recreated.", unit="{consumer}"
         ),
-        "resumed": _counter("resumed", "Times that the rule resumed after a lost connection.", unit="{time}"),
+        "resumed": _counter("resumed", "Number of times the rule resumed after a lost connection.", unit="{time}"),
     }
 )
 """By the short names of `rule_kinds.Meanings`."""
@@ -212,16 +212,18 @@ BUILD_INFO = _gauge("build_info", "Always 1.", labels=("version",))
 CONNECTION_UP = _gauge("connection_up", "1 while the connection is up.", labels=("connection",))
 UNTESTED_SERVER = _gauge(
     "connection_untested_server",
-    "1 if this release was tested neither with the server's version nor with a newer one of its line.",
+    "1 if this release was tested neither with the server's version nor with a newer version of its release line.",
     labels=("connection",),
 )
 CONNECTION_RECONNECTS = _counter(
     "connection_reconnects",
-    "Times that the connection was restored after a loss.",
+    "Number of times the connection was restored after it was lost.",
     unit="{time}",
     labels=("connection",),
 )
-RELOADS = _counter("config_reloads", "Times that the configuration was read again.", unit="{time}", labels=("result",))
+RELOADS = _counter(
+    "config_reloads", "Number of times the configuration was reloaded.", unit="{time}", labels=("result",)
+)
 
 METRICS: tuple[Metric, ...] = (
     *(RECEIVED_MESSAGES, SENT_MESSAGES, RECEIVED_BYTES, SENT_BYTES, DROPPED, *FACTS.values(), EVENTS),
