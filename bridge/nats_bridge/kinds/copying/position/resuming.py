@@ -114,6 +114,8 @@ class Resuming:
         self._source: KnownStream | None = None
         self._target: KnownStream | None = None
         self._key = b""  # the entry's, when its round began
+        # recreated, and nothing is confirmed since: a round that was interrupted before must not count as one of it
+        self._is_new_source = self._is_new_target = False
         self._confirmed = Confirmed()
         # sequences after the confirmed position that were reported as missing
         self._reported: frozenset[int] = frozenset()
@@ -145,10 +147,10 @@ class Resuming:
         tail = await streams.newest(max(NEWEST, 2 * self._widest))
         streams = await self._identified(streams, tail)
         confirmed, target, target_lost = await self._recall(streams)
-        if self.identity.recreated:
+        tail = streams.of_present(tail)
+        if self.identity.recreated and not tail.copies:
             self.decide_about_recreated(streams.created)
             return Resume(0)
-        tail = streams.of_present(tail)
         if confirmed.sequence and await _source_holds(streams, tail.copies):
             # The target is unchanged, so confirmed messages are stored, or were removed after that.
             self._confirmed = confirmed
@@ -172,7 +174,7 @@ class Resuming:
         info, known = streams.source_info, self._source
         verdict: Verdict = "unknown" if known is None else await known.verdict(streams.source.api, info)
         if verdict == "same":
-            streams = replace(streams, identity=replace(self.identity, recreated=False))
+            streams = replace(streams, identity=replace(self.identity, recreated=self._is_new_source))
         else:
             streams = await streams.identified(tail)
             if verdict == "recreated":
@@ -181,6 +183,7 @@ class Resuming:
         if streams.identity is not None:
             self.identity = streams.identity
             self._source = KnownStream.of(info)
+            self._is_new_source = self.identity.recreated
         return streams
 
     def source_recreated(self, info: Json, key: bytes, since_ns: int) -> None:
@@ -192,6 +195,7 @@ class Resuming:
             since_ns: when the target stored its newest message before that, in nanoseconds since 1970.
         """
         self.identity, self._source = SourceIdentity(key, since_ns), KnownStream.of(info)
+        self._is_new_source = True
 
     async def _recall(self, streams: EntryStreams) -> tuple[Confirmed, Verdict, bool]:
         """Recall the position that the target has confirmed.
@@ -209,6 +213,9 @@ class Resuming:
             target = await known.verdict(streams.target_api, streams.target_info)
             if target == "unknown":
                 target = await _verdict_by_place(streams, confirmed.placed)
+        if target == "same" and self._is_new_target:
+            target = "recreated"
+        self._is_new_target = target == "recreated"
         self.same_target = target == "same"
         if not self.same_target or not confirmed.sequence:
             return Confirmed(), target, False
@@ -312,6 +319,7 @@ class Resuming:
         if confirmed.sequence:
             placed = confirmed.placed if confirmed.placed[0] else self._confirmed.placed
             self._confirmed = replace(confirmed, placed=placed)
+            self._is_new_source = self._is_new_target = False
 
     async def _by_last_sequence(self, streams: EntryStreams) -> Resume:
         """Resume at the target's last sequence, which is also the source's if it belongs to a copy.

@@ -1,0 +1,99 @@
+"""A round that is interrupted while it opens, after a stream was recreated: the next round still begins at the start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from nats_bridge.kinds.copying.entry import CopyEntry
+from nats_bridge.kinds.copying.position.comparing import Resume
+from nats_bridge.kinds.copying.round import EntryContext, Round
+from nats_bridge.kinds.copying.round_life import RoundLife
+from tests.live.copies import Copies
+from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import Name, SharedServers
+from tests.live.sidecar_process import Load
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+
+
+class Openings:
+    """Holds rounds before they begin, and interrupts the next one as soon as it has found its position."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.interrupted: list[Resume] = []
+        self._free = asyncio.Event()
+        self._free.set()
+        self._is_due = False
+        begin, find = Round.begin, Round._resume
+
+        @asynccontextmanager
+        async def held(context: EntryContext, life: RoundLife) -> AsyncIterator[Round]:
+            await self._free.wait()
+            async with begin(context, life) as begun:
+                yield begun
+
+        async def interrupted(opening: Round) -> Resume:
+            resume = await find(opening)
+            if self._is_due:
+                self._is_due = False
+                self.interrupted.append(resume)
+                opening.life.interrupt("the test")
+            return resume
+
+        monkeypatch.setattr(Round, "begin", held)
+        monkeypatch.setattr(Round, "_resume", interrupted)
+
+    @asynccontextmanager
+    async def one_is_interrupted(self, entry: CopyEntry) -> AsyncIterator[None]:
+        """Hold the entry's next round during the block, and interrupt it afterwards while it opens."""
+        self._free.clear()
+        entry.restart_round("the test")
+        await until(lambda: entry._round is None)
+        yield
+        self._is_due = True
+        self._free.set()
+
+
+async def test_a_recreated_target_gets_every_message(
+    twin_version: str, servers: SharedServers, raw_peer: OpenPeer, unique_name: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("target"))
+    openings = Openings(monkeypatch)
+    async with running(settings_for(url, here.rule())) as bridge:
+        await Load(here.peer, here.name).burst(20)
+        await here.holds(20)
+        in_flight = (await here.stored())[-1]
+        async with openings.one_is_interrupted(bridge.runs[0]._entries[0]):
+            await here.peer.recreate_stream(here.target)
+            await here.peer.store(in_flight.subject, in_flight.payload, in_flight.header_block)
+        await here.holds(20)
+        await until(lambda: bridge.runs[0].ready)
+    assert [resume.handled for resume in openings.interrupted] == [0]
+    assert await here.source_sequences() == [20, *range(1, 20)]
+
+
+async def test_a_recreated_source_is_copied_from_its_start(
+    twin_version: str, servers: SharedServers, raw_peer: OpenPeer, unique_name: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the target's first messages are gone, and other clients store messages in it."""
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("source"))
+    openings = Openings(monkeypatch)
+    async with running(settings_for(url, here.rule(on_recreated="restart"))) as bridge:
+        await Load(here.peer, here.name).burst(5)
+        await here.holds(5)
+        await here.peer.api(f"STREAM.PURGE.{here.target}", {"seq": 3})
+        async with openings.one_is_interrupted(bridge.runs[0]._entries[0]):
+            await here.peer.recreate_stream(here.name)
+            await Load(here.peer, here.name).burst(7)
+            await here.peer.store(f"{here.target}.local".encode(), b"of another client")
+        await here.holds(3 + 1 + 7)
+        await until(lambda: bridge.runs[0].ready)
+    assert [resume.handled for resume in openings.interrupted] == [0]
+    target = await here.peer.api(f"STREAM.INFO.{here.target}", {"subjects_filter": ">"})
+    assert target["state"]["messages"] == 3 + 1 + 7
