@@ -1,4 +1,4 @@
-"""A round that is interrupted while it opens, after a stream was recreated: the next round still begins at the start."""
+"""A round that is interrupted while it opens, after a stream was recreated: the next one begins at the start."""
 
 from __future__ import annotations
 
