@@ -98,6 +98,18 @@ def test_a_group_is_confirmed_by_its_last_answer_however_reads_are_cut(learned: 
     assert (counters.copied, counters.duplicates, counters.asked_again) == (5 + before, 0, 0)
 
 
+@pytest.mark.parametrize("answers", [[503], [503, 13], [12, 503], [503, 503]])
+def test_no_responders_are_no_confirmation_of_a_message_in_a_group(answers: list[int]) -> None:
+    unconfirmed = tracker(last=10)
+    unconfirmed.add(operations(1), 1.0)
+    assert take(unconfirmed, stored(b"g1", 11)) == (False, False)
+    unconfirmed.add(operations(2, 3), 1.0)
+    no_responders = (INBOX + b"g3", b"", b"NATS/1.0 503\r\n\r\n", b"")
+    with pytest.raises(LostTrackError, match="503"):
+        take(unconfirmed, [no_responders if each == 503 else stored(b"g3", each)[0] for each in answers])
+    assert numbers(unconfirmed) == [2, 3]
+
+
 def test_duplicates_in_a_group_are_counted_and_no_reason_to_ask_again() -> None:
     unconfirmed = tracker(last=50)
     unconfirmed.add(operations(1, 2, 3), 1.0)

@@ -211,7 +211,9 @@ class SharedReply(PubAckRequests):
 
     def take(self, answers: list[Delivered], now: float) -> int:
         """See `PubAckRequests`. Answers are not read one by one if all of them are "stored"."""
-        if self._stored.repeated.fullmatch(b"".join([payload for *_, payload in answers])) is None:
+        payloads = [payload for *_, payload in answers]
+        # The answer of no responders is empty, and must not count as a "stored" one.
+        if b"" in payloads or self._stored.repeated.fullmatch(b"".join(payloads)) is None:
             return 0
         in_flight, digits = self._in_flight, len(self._stored.beginning)
         groups = in_flight.groups
