@@ -76,8 +76,6 @@ class SimulatedApi:
         }
         self._server.advise(b"$JS.EVENT.ADVISORY.API", advisory)
 
-    # -- streams -----------------------------------------------------------------------------------------------------
-
     def _stream(self, name: str) -> KeptStream:
         stream = self._server.streams.get(name)
         if stream is None:
@@ -178,8 +176,6 @@ class SimulatedApi:
         if found.message.payload:
             message["data"] = base64.b64encode(found.message.payload).decode()
         return {"message": message}
-
-    # -- consumers ---------------------------------------------------------------------------------------------------
 
     def _consumer(self, names: list[str]) -> PushConsumer:
         consumer = self._stream(names[0]).consumers.get(names[1])

@@ -109,8 +109,6 @@ class PushConsumer:
     def selects(self, stored: Stored) -> bool:
         return self._selects(stored.message.subject)
 
-    # -- interest ----------------------------------------------------------------------------------------------------
-
     def interest_may_have_changed(self) -> None:
         """Look whether a client subscribes, a moment later."""
         self._server.world.after(self._server.world.draw(0, _NOTICES), self._look)
@@ -123,7 +121,6 @@ class PushConsumer:
             return
         self.is_bound = bound
         if bound:
-            self._bytes, self._control, self._window = 0, b"", _WINDOW
             self.signal()
             self.beat()
         else:
@@ -151,8 +148,6 @@ class PushConsumer:
     def is_alive(self) -> bool:
         return not self.is_gone and self.stream.consumers.get(self.name) is self
 
-    # -- deliveries --------------------------------------------------------------------------------------------------
-
     def signal(self) -> None:
         """There may be something to deliver."""
         if not self._pumping and self.is_bound:
@@ -161,7 +156,7 @@ class PushConsumer:
 
     def _pump(self) -> None:
         self._pumping = False
-        while self.is_alive and self.is_bound and not self._control_is_due():
+        while self.is_alive and self.is_bound and self.stream.has_leader and not self._control_is_due():
             most = int(self.config.get("max_ack_pending") or 0)
             if self._keeps_pending and 0 < most <= len(self._pending):
                 break
@@ -246,7 +241,7 @@ class PushConsumer:
 
     def _beat(self, every: float) -> None:
         self._beating = False
-        if not self.is_alive or not self.is_bound:
+        if not self.is_alive or not self.is_bound or not self.stream.has_leader:
             return
         if self._server.world.now >= self._sent_at + every - 1e-9:
             block = b"%bNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n" % (
@@ -272,8 +267,6 @@ class PushConsumer:
                 found += 1
         return found
 
-    # -- acknowledgements --------------------------------------------------------------------------------------------
-
     def acknowledged(self, stream_sequence: int, consumer_sequence: int) -> None:
         """An acknowledgement has arrived."""
         policy, self._acked_ns = self.config.get("ack_policy"), self._server.world.now_ns
@@ -290,8 +283,6 @@ class PushConsumer:
                 self.floor = self.delivered
         self._note()
         self.signal()
-
-    # -- its state ---------------------------------------------------------------------------------------------------
 
     def _note(self) -> None:
         self._states.append((self._server.world.now_ns, self.delivered, self.floor))

@@ -28,9 +28,24 @@ import structlog
 
 from nats_bridge.client import consumer_names
 from nats_bridge.client.connection import Connection
+from nats_bridge.kinds.copying.writing.in_flight import Window
 from tests.simulation.network import SimulatedSocket
 from tests.simulation.world import BEGAN_NS, World
 
+_SMALL: dict[str, Any] = {
+    "nats_bridge.client.delivery_limit._FIRST": 4,
+    "nats_bridge.kinds.copying.position.comparing.CHECKED_COPIES": 128,
+    "nats_bridge.kinds.copying.position.comparing.MOST": 64,
+    "nats_bridge.kinds.copying.position.comparing.NEWEST": 32,
+    "nats_bridge.kinds.copying.position.entry_streams.MOST": 64,
+    "nats_bridge.kinds.copying.position.resuming.NEWEST": 32,
+    "nats_bridge.kinds.copying.writing.in_flight.LEAST": 16,
+    "nats_bridge.kinds.copying.writing.in_flight.MOST": 64,
+    "nats_bridge.kinds.copying.writing.pub_ack_requests._GROUP": 4,
+    "nats_bridge.kinds.copying.writing.publishing._STEPS": 5,
+    "nats_bridge.kinds.republish.predecessors._MOST_AT_ONCE": 2,
+}
+"""Limits that a seed's few messages never reach, and lower ones. They keep their relations to each other."""
 _SHOWN = ("event", "rule", "reason", "stream", "after", "consumer")
 
 
@@ -40,12 +55,15 @@ def running() -> str:
 
 
 @contextlib.contextmanager
-def determined(world: World, noted: Callable[[MutableMapping[str, Any]], None]) -> Iterator[None]:
-    """Let all that the bridge asks of its surroundings come from a world.
+def determined(
+    world: World, noted: Callable[[MutableMapping[str, Any]], None], *, is_small: bool = False
+) -> Iterator[None]:
+    """Let the world answer everything that the bridge asks of its surroundings.
 
     Args:
         world: the world.
         noted: called with each event that the bridge logs.
+        is_small: whether limits of the sidecar are low enough for a few messages to reach them.
     """
     chance = world.chance
 
@@ -54,7 +72,7 @@ def determined(world: World, noted: Callable[[MutableMapping[str, Any]], None]) 
 
         @classmethod
         def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
-            return datetime.fromtimestamp(world.now + BEGAN_NS / 1e9, tz or UTC)
+            return datetime.fromtimestamp(world.now + world.clock_step + BEGAN_NS / 1e9, tz or UTC)
 
     def log(_: Any, __: str, event: MutableMapping[str, Any]) -> Any:
         noted(event)
@@ -75,8 +93,8 @@ def determined(world: World, noted: Callable[[MutableMapping[str, Any]], None]) 
     consumer_names._in_use.clear()
     structlog.configure(processors=[structlog.contextvars.merge_contextvars, log], cache_logger_on_first_use=False)
     replaced: dict[str, Any] = {
-        "time.time": lambda: world.now + BEGAN_NS / 1e9,
-        "time.time_ns": lambda: world.now_ns,
+        "time.time": lambda: world.now + world.clock_step + BEGAN_NS / 1e9,
+        "time.time_ns": lambda: world.now_ns + int(world.clock_step * 1e9),
         "time.monotonic": monotonic,
         "time.clock_gettime": monotonic,
         "secrets.token_hex": token_hex,
@@ -94,6 +112,9 @@ def determined(world: World, noted: Callable[[MutableMapping[str, Any]], None]) 
     for name, module in sorted(sys.modules.items()):
         if name.startswith("nats_bridge.") and getattr(module, "datetime", None) is datetime:
             replaced[f"{name}.datetime"] = Moment
+    if is_small:
+        replaced |= _SMALL
+        Window.__init__.__defaults__, Window.__init__.__kwdefaults__ = (16, 16 << 20), {"least": 16}
     with contextlib.ExitStack() as stack:
         for name, value in replaced.items():
             stack.enter_context(patch(name, value))

@@ -65,13 +65,15 @@ class PlannedFault:
         return int(self.draw * 10_000) % 2 == 1
 
     def __str__(self) -> str:
-        return f"{self.number:3}  {self.at:8.3f} s  {self.kind}, {self.hold:.3f} s, {self.draw:.4f}"
+        return f"{self.number:3}  {self.at:9.4f} s  {self.kind}, {self.hold:.4f} s, {self.draw:.4f}"
 
 
 WEIGHTS = {
     "sidecar killed": (5, 1.0),
     "sidecar restarted": (3, 0.0),
+    "sidecar replaced": (2, 0.0),
     "sidecar paused": (2, 12.0),
+    "sidecar's clock stepped": (1, 0.0),
     "connections reset": (4, 0.0),
     "network cut": (3, 8.0),
     "network held": (2, 40.0),
@@ -80,7 +82,9 @@ WEIGHTS = {
     "witness cut": (2, 5.0),
     "server killed": (3, 4.0),
     "server restarted": (2, 1.0),
-    "power cut": (3, 3.0),
+    "power cut": (4, 3.0),
+    "stream leader steps down": (3, 3.0),
+    "disk full": (1, 4.0),
     "creation times changed": (1, 0.0),
     "PubAcks lost": (2, 3.0),
     "PubAcks late": (2, 6.0),
@@ -89,7 +93,15 @@ WEIGHTS = {
     "messages deleted": (2, 0.0),
     "source purged": (1, 0.0),
 }
-"""How often each kind is drawn, and how long it lasts at most."""
+"""How often each kind is drawn, and how many seconds it lasts at most."""
+
+_SHORTEST, _LONGEST = 0.0001, 10.0  # seconds between a fault and another one that is aimed at it
+_NO_FAULT = 0.03  # the part of seeds without a fault
+
+
+def soon(chance: random.Random, shortest: float = _SHORTEST, longest: float = _LONGEST) -> float:
+    """Draw a delay in seconds. Every order of magnitude is equally likely, because races need short delays."""
+    return float(shortest * (longest / shortest) ** chance.random())
 
 
 def schedule(
@@ -97,20 +109,35 @@ def schedule(
 ) -> list[PlannedFault]:
     """Draw the faults of one seed.
 
+    Half of the seeds focus on a few kinds, so that these meet each other often. A fault can be followed by others that
+    are aimed at it: they come soon after it begins or ends, when the sidecar recovers from it.
+
     Args:
-        chance: what they are drawn from.
-        until: when the last one begins at the latest, in seconds.
+        chance: the source of all draws.
+        until: the latest begin of a fault, in seconds.
         among: the kinds.
     """
-    kinds, weights = list(among), [weight for weight, _ in among.values()]
-    # Some seeds have one fault in peace, some have a storm.
-    every = chance.choice([2.0, 6.0, 15.0])
-    faults: list[PlannedFault] = []
+    if chance.random() < _NO_FAULT:
+        return []
+    kinds = list(among)
+    if chance.random() < 0.5:
+        kinds = chance.choices(kinds, [among[kind][0] for kind in kinds], k=chance.choice([1, 2, 2, 3]))
+    weights = [among[kind][0] for kind in kinds]
+    every, aims = chance.choice([4.0, 8.0, 15.0]), chance.choice([0.2, 0.4, 0.6])
+    drawn: list[tuple[float, str, float, float]] = []
     at = 3.0 + chance.expovariate(1 / every)
     while at < until:
-        kind = chance.choices(kinds, weights)[0]
-        hold = round(among[kind][1] * chance.random(), 3)
-        faults.append(PlannedFault(len(faults) + 1, round(at, 3), kind, hold, chance.random()))
-        # Some come at once, so that one meets the recovery from the other.
-        at += chance.expovariate(1 / every) if chance.random() < 0.6 else 2.0 * chance.random() ** 2
-    return faults
+        begin = at
+        while True:
+            kind = chance.choices(kinds, weights)[0]
+            longest = among[kind][1]
+            hold = longest * chance.random() if chance.random() < 0.5 or not longest else soon(chance, 0.001, longest)
+            drawn.append((begin, kind, hold, chance.random()))
+            if chance.random() > aims:
+                break
+            begin += soon(chance) + (hold if chance.random() < 0.5 else 0.0)
+        at += chance.expovariate(1 / every)
+    ordered = enumerate(sorted(each for each in drawn if each[0] < until), 1)
+    return [
+        PlannedFault(number, round(at, 5), what, round(hold, 4), draw) for number, (at, what, hold, draw) in ordered
+    ]

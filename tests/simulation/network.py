@@ -243,8 +243,6 @@ class SimulatedTransport(asyncio.Transport):
         wire.to_client.finished = self._end
         self._loop.call_soon(protocol.connection_made, self)
 
-    # -- reading -----------------------------------------------------------------------------------------------------
-
     def _came(self, data: bytes) -> None:
         self._arrived.append(data)
         self._plan()
@@ -283,8 +281,6 @@ class SimulatedTransport(asyncio.Transport):
         self._reading = True
         if self._arrived or self._ended:
             self._plan()
-
-    # -- writing -----------------------------------------------------------------------------------------------------
 
     def write(self, data: Any) -> None:
         if self._closing and not self._buffer:
@@ -334,8 +330,6 @@ class SimulatedTransport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return len(self._buffer)
-
-    # -- the end -----------------------------------------------------------------------------------------------------
 
     def is_closing(self) -> bool:
         return self._closing

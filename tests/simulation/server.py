@@ -178,6 +178,7 @@ class SimulatedServer:
         self.listeners: list[tuple[bytes, Callable[[Message], None]]] = []
         self.loses_acks = 0.0  # the part of PubAcks that do not come
         self.acks_late = 0.0  # seconds, at most, by which PubAcks are late
+        self.is_full = False  # whether its disk takes nothing
         self._network = network
         self._clients: dict[int, ConnectedClient] = {}
         self._exact: dict[bytes, list[ClientSubscription]] = {}
@@ -203,8 +204,6 @@ class SimulatedServer:
             "jetstream": True,
             "client_id": number,
         }
-
-    # -- its life ----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start, with what its store holds."""
@@ -242,9 +241,24 @@ class SimulatedServer:
                 stream.lose_since(since_ns)
             for name, consumer in list(stream.consumers.items()):
                 if consumer.is_durable:
-                    consumer.restore(since_ns)
+                    consumer.restore(self._kept_until(since_ns))
                 else:
                     del stream.consumers[name]
+
+    def _kept_until(self, since_ns: int | None) -> int | None:
+        """Draw until when a consumer's state is kept if its stream has lost what came since a time: often longer."""
+        if since_ns is None or self.world.chance.random() < 0.5:
+            return since_ns
+        return since_ns + int((self.world.now_ns - since_ns) * self.world.chance.random())
+
+    def lose_tail(self, stream: KeptStream, since: float) -> None:
+        """Let a stream lose what it has stored since a time (seconds), while all connections stay."""
+        since_ns = self.world.now_ns - int((self.world.now - since) * 1e9)
+        self._inbound.pop(stream.name, None)
+        stream.lose_since(since_ns)
+        stream.reopen(self.world.now_ns)
+        for consumer in stream.consumers.values():
+            consumer.restore(self._kept_until(since_ns))
 
     def _accept(self, wire: Wire) -> ConnectedClient:
         self._numbers += 1
@@ -264,8 +278,6 @@ class SimulatedServer:
             dirty, self.dirty = self.dirty, []
             for client in dirty:
                 client.flush()
-
-    # -- subjects ----------------------------------------------------------------------------------------------------
 
     def subscribe(self, subscription: ClientSubscription) -> None:
         subscription.client.subscriptions[subscription.sid] = subscription
@@ -351,6 +363,9 @@ class SimulatedServer:
             takers = [name for name, stream in self.streams.items() if stream.model.takes(subject)]
             self._takers[subject] = takers
         for name in takers:
+            if not self.streams[name].has_leader and (drawn := self.world.chance.random()) < 0.7:
+                taken |= drawn < 0.4  # lost on the way to its leader; else it has no responders
+                continue
             taken = True
             self._queue(name, message, partial(self._answer, reply) if reply and answered is None else answered)
         return taken
@@ -371,8 +386,6 @@ class SimulatedServer:
             self.deliver(subject, subject, reply, b"", json.dumps(body).encode())
             self.flush()
 
-    # -- JetStream ---------------------------------------------------------------------------------------------------
-
     def _to_jetstream(self, message: Message, reply: bytes) -> bool:
         subject = message.subject
         if subject.startswith(PREFIX):
@@ -389,6 +402,9 @@ class SimulatedServer:
     def _ask(self, message: Message, reply: bytes) -> None:
         if not self.is_up:
             return
+        name = message.subject.decode().partition(".")[2]
+        if any(not each.has_leader and f".{each.name}" in name for each in self.streams.values()):
+            return  # no leader answers
         answer = self._api.answer(message.subject, message.payload)
         if answer is None:
             self.deliver(reply, reply, b"", _NO_RESPONDERS, b"")
@@ -442,7 +458,7 @@ class SimulatedServer:
             message, answered = waiting.popleft()
             if stream := self.streams.get(name):
                 answer = self._ingest(stream, message)
-                if answered is not None:
+                if answered is not None and not (self.is_full and self.dialect.version >= (2, 15)):
                     answered(answer)
             if waiting and self.world.chance.random() < 0.05:
                 self.world.after(self.world.moment(_STORES), partial(self._store, name, waiting))
@@ -467,6 +483,8 @@ class SimulatedServer:
         return {"stream": stream.name, "seq": found.sequence}
 
     def _check_record(self, message: Message) -> None:
+        if self.is_full:
+            raise Refused(10077, "no space left on device")
         refuses = self.dialect.source_record_is_refused_from_clients
         if refuses and header(message.header_block, b"Nats-Stream-Source"):
             raise Refused(10227, "message stream source header is not allowed")

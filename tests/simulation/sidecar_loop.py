@@ -51,8 +51,6 @@ class SidecarLoop(asyncio.AbstractEventLoop):
         self.sockets: set[SimulatedSocket] = set()
         self.tasks: list[asyncio.Task[Any]] = []
 
-    # -- the process -------------------------------------------------------------------------------------------------
-
     def pause(self, seconds: float) -> None:
         """Run nothing for so long."""
         self._free_at = max(self._free_at, self._world.now + seconds)
@@ -137,8 +135,6 @@ class SidecarLoop(asyncio.AbstractEventLoop):
             return True
         self._wake(when)
         return False
-
-    # -- asyncio's interface -----------------------------------------------------------------------------------------
 
     def time(self) -> float:
         return self._world.now

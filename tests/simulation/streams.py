@@ -39,6 +39,8 @@ class KeptStream:
         self.consumers: dict[str, PushConsumer] = {}
         self.changes = 0
         self.last_ns = 0
+        self.has_leader = True
+        self.predecessors: dict[int, int] | None = None  # of each message's subject, by the message's time, if wanted
         self._history: list[tuple[int, int]] = []  # when each sequence was stored
         self._ids: deque[tuple[int, bytes]] = deque()
         self._state: tuple[int, dict[str, Any]] = (-1, {})
@@ -59,6 +61,8 @@ class KeptStream:
             model.ids.pop(self._ids.popleft()[1], None)
         if known := model.check(message):
             return known
+        if self.predecessors is not None:
+            self.predecessors[now_ns] = model.newest(message.subject)
         stored = model.store(message, now_ns)
         self._note(stored)
         return stored
@@ -102,8 +106,6 @@ class KeptStream:
             if message_id and stored.time_ns > now_ns - window:
                 self._ids.append((stored.time_ns, message_id))
                 self.model.ids[message_id] = stored.sequence
-
-    # -- what the API says -------------------------------------------------------------------------------------------
 
     @property
     def first(self) -> int:

@@ -50,6 +50,7 @@ class World:
         self._until = 0.0
         self._hash = hashlib.blake2b(digest_size=16)
         self._last_ns = 0
+        self.clock_step = 0.0  # seconds by which the clock of the sidecars is wrong
 
     def at(self, when: float, planned: Planned) -> None:
         """Let something happen at a time, in seconds; not before now."""
