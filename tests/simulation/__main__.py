@@ -12,7 +12,7 @@ from tests.simulation.faults import Replay, faults_of
 
 
 def main() -> int:
-    """Run seeds; 1 if one of them broke a promise."""
+    """Run seeds. Return 1 if one of them broke a promise."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first one")

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 PREFIX = b"$JS.API."
 _REQUESTS = (
-    *(f"STREAM.{what}" for what in ("INFO", "NAMES", "LIST", "CREATE", "UPDATE", "DELETE", "PURGE")),
+    *(f"STREAM.{what}" for what in ("INFO", "LIST", "CREATE", "DELETE", "PURGE")),
     *("STREAM.MSG.GET", "STREAM.MSG.DELETE", "CONSUMER.INFO", "CONSUMER.LIST", "CONSUMER.DELETE"),
-    *("CONSUMER.DURABLE.CREATE", "CONSUMER.CREATE", "INFO"),
+    *("CONSUMER.DURABLE.CREATE", "CONSUMER.CREATE"),
 )
-_AUDITED = ("STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE", "STREAM.MSG.DELETE")
+_AUDITED = ("STREAM.CREATE", "STREAM.DELETE", "STREAM.PURGE", "STREAM.MSG.DELETE")
 _PAGE = 256
 _KEPT_BY_UPDATES = ("deliver_policy", "opt_start_seq", "opt_start_time", "ack_policy", "replay_policy")
 
@@ -38,11 +38,7 @@ class ApiRefusal(Exception):  # noqa: N818 - an answer, not an error
 
 
 class SimulatedApi:
-    """Answers requests.
-
-    Args:
-        server: whose streams they are about.
-    """
+    """Answers requests about the streams of a server."""
 
     def __init__(self, server: SimulatedServer) -> None:
         self._server = server
@@ -51,7 +47,7 @@ class SimulatedApi:
         self._requests = handlers
 
     def answer(self, subject: bytes, payload: bytes) -> bytes | None:
-        """Carry out a request, and answer; None: nothing answers that."""
+        """Carry out a request. Return the answer, or None if nothing answers."""
         request = subject.removeprefix(PREFIX).decode()
         name = next((each for each in self._requests if request == each or request.startswith(each + ".")), "")
         if not name:
@@ -85,19 +81,6 @@ class SimulatedApi:
     def _stream_info(self, names: list[str], body: Body) -> Body:
         return self._stream(names[0]).info(self._server.world.now_ns, body)
 
-    def _stream_names(self, _: list[str], body: Body) -> Body:
-        wanted = body.get("subject")
-        found = [
-            name
-            for name, stream in sorted(self._server.streams.items())
-            if not wanted
-            or any(
-                selector(wanted)(str(each).encode()) or selector(each)(wanted.encode())
-                for each in stream.model.config.get("subjects") or ()
-            )
-        ]
-        return self._page("streams", found, body)
-
     def _stream_list(self, _: list[str], body: Body) -> Body:
         found = [stream.info(self._server.world.now_ns, {}) for _, stream in sorted(self._server.streams.items())]
         return self._page("streams", found, body)
@@ -129,13 +112,6 @@ class SimulatedApi:
             raise ApiRefusal(400, 10058, "stream name already in use with a different configuration")
         return stream.info(self._server.world.now_ns, {})
 
-    def _stream_update(self, names: list[str], body: Body) -> Body:
-        stream = self._stream(names[0])
-        stream.model.config = self._checked(body, stream)
-        stream.model.enforce_limits()
-        self._server.stream_event("UPDATED", names[0])
-        return stream.info(self._server.world.now_ns, {})
-
     def _stream_delete(self, names: list[str], _: Body) -> Body:
         stream = self._stream(names[0])
         for name in list(stream.consumers):
@@ -160,7 +136,8 @@ class SimulatedApi:
             found = next((each for each in reversed(messages.values()) if selects(each.message.subject)), None)
         elif wanted := body.get("next_by_subj"):
             selects = selector(wanted)
-            later = (each for at, each in messages.items() if at >= sequence)
+            places = range(max(sequence, stream.first), stream.model.last_sequence + 1)
+            later = (messages[at] for at in places if at in messages)
             found = next((each for each in later if selects(each.message.subject)), None)
         else:
             found = messages.get(sequence)
@@ -220,9 +197,6 @@ class SimulatedApi:
         return existing.info(now_ns)
 
     _consumer_durable_create = _consumer_create
-
-    def _info(self, _: list[str], __: Body) -> Body:
-        return {"memory": 0, "storage": 0, "streams": len(self._server.streams), "consumers": 0, "limits": {}}
 
 
 def _with_defaults(wanted: Body, name: str) -> Body:

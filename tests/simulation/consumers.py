@@ -37,17 +37,12 @@ class Sequences(NamedTuple):
 
 
 class PushConsumer:
-    """One consumer; without a subject to deliver to, it only counts.
-
-    Args:
-        server: where it runs.
-        stream: what it reads.
-        config: as it is reported.
-    """
+    """One consumer. Without a subject to deliver to, it only counts."""
 
     def __init__(self, server: SimulatedServer, stream: KeptStream, config: dict[str, Any]) -> None:
         self.configure(config)
         self.stream = stream
+        self._reply = b"$JS.ACK.%b.%b.1." % (stream.name.encode(), self.name.encode())
         self.created_ns = server.world.stamp()
         self.is_bound = False
         self.is_gone = False
@@ -73,7 +68,6 @@ class PushConsumer:
         return bool(self.config.get("durable_name"))
 
     def configure(self, config: dict[str, Any]) -> None:
-        """Set or change its configuration."""
         self.config = config
         self.inbox = str(config.get("deliver_subject", "")).encode()
         self._selects = selector(*filter(None, config.get("filter_subjects") or (config.get("filter_subject"),)))
@@ -110,7 +104,7 @@ class PushConsumer:
         return self._selects(stored.message.subject)
 
     def interest_may_have_changed(self) -> None:
-        """Look whether a client subscribes, a moment later."""
+        """Check a moment later whether a client subscribes."""
         self._server.world.after(self._server.world.draw(0, _NOTICES), self._look)
 
     def _look(self) -> None:
@@ -136,7 +130,7 @@ class PushConsumer:
             self._server.delete_consumer(self.stream, self.name)
 
     def begin(self) -> None:
-        """Begin to work: it was created, or its server started."""
+        """Begin to deliver, after it was created or its server started."""
         if self.inbox and self._server.has_interest(self.inbox):
             self.is_bound = True
             self.signal()
@@ -149,7 +143,6 @@ class PushConsumer:
         return not self.is_gone and self.stream.consumers.get(self.name) is self
 
     def signal(self) -> None:
-        """There may be something to deliver."""
         if not self._pumping and self.is_bound:
             self._pumping = True
             self._server.world.after(self._server.world.moment(0.0002, rarely=0.005, longest=0.1), self._pump)
@@ -195,14 +188,8 @@ class PushConsumer:
         if self.config.get("headers_only"):
             size = b"Nats-Msg-Size: %d\r\n\r\n" % len(payload)
             block, payload = (block[:-2] if block else b"NATS/1.0\r\n") + size, b""
-        reply = b"$JS.ACK.%b.%b.1.%d.%d.%d.%d" % (
-            self.stream.name.encode(),
-            self.name.encode(),
-            stored.sequence,
-            self.delivered.consumer_seq,
-            stored.time_ns,
-            waiting,
-        )
+        numbers = stored.sequence, self.delivered.consumer_seq, stored.time_ns, waiting
+        reply = self._reply + b"%d.%d.%d.%d" % numbers
         self._bytes += len(stored.message.subject) + len(block) + len(payload)
         self._sent_at = self._server.world.now
         self._server.deliver(self.inbox, stored.message.subject, reply, block, payload)
@@ -220,7 +207,6 @@ class PushConsumer:
         return bool(self.config.get("flow_control")) and self._bytes > self._window
 
     def controlled(self, subject: bytes) -> None:
-        """The answer to a request for flow control."""
         if subject != self._control:
             return
         self._bytes = max(self._bytes - self._controlled, 0)
@@ -232,7 +218,6 @@ class PushConsumer:
         self.signal()
 
     def beat(self) -> None:
-        """Send a heartbeat whenever nothing was sent for its time."""
         every = int(self.config.get("idle_heartbeat") or 0) / 1e9
         if every and not self._beating:
             self._beating = True
@@ -258,7 +243,7 @@ class PushConsumer:
 
     @property
     def waiting(self) -> int:
-        """How many messages it has not delivered yet."""
+        """The number of messages that it has not delivered yet."""
         found = len(self._first)
         for sequence in reversed(self.stream.model.messages):
             if sequence < self.next:
@@ -268,7 +253,6 @@ class PushConsumer:
         return found
 
     def acknowledged(self, stream_sequence: int, consumer_sequence: int) -> None:
-        """An acknowledgement has arrived."""
         policy, self._acked_ns = self.config.get("ack_policy"), self._server.world.now_ns
         if policy == "all" and consumer_sequence <= self.delivered.consumer_seq:
             self._pending = {at: number for at, number in self._pending.items() if number > consumer_sequence}
@@ -288,7 +272,7 @@ class PushConsumer:
         self._states.append((self._server.world.now_ns, self.delivered, self.floor))
 
     def restore(self, since_ns: int | None) -> None:
-        """Read its state again, as of a time if the newer one is lost."""
+        """Read its state again. If newer states are lost, read the one of that time."""
         while since_ns is not None and len(self._states) > 1 and self._states[-1][0] > since_ns:
             self._states.pop()
         _, self.delivered, self.floor = self._states[-1]
@@ -301,7 +285,6 @@ class PushConsumer:
         self._bytes, self._control, self._acked_ns = 0, b"", 0
 
     def info(self, now_ns: int) -> dict[str, Any]:
-        """CONSUMER.INFO."""
         last_active = {"last_active": rfc3339_nano(self._acked_ns).decode()} if self._acked_ns else {}
         return {
             "stream_name": self.stream.name,

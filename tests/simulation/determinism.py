@@ -58,12 +58,9 @@ def running() -> str:
 def determined(
     world: World, noted: Callable[[MutableMapping[str, Any]], None], *, is_small: bool = False
 ) -> Iterator[None]:
-    """Let the world answer everything that the bridge asks of its surroundings.
+    """Let a world replace everything that the bridge asks of its surroundings.
 
-    Args:
-        world: the world.
-        noted: called with each event that the bridge logs.
-        is_small: whether limits of the sidecar are low enough for a few messages to reach them.
+    `noted` is called with each event that the bridge logs. If `is_small`, a few messages reach the sidecar's limits.
     """
     chance = world.chance
 

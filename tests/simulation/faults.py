@@ -1,4 +1,4 @@
-"""Faults as data: which, when, for how long, upon what; drawn from the seed. `scenario` carries them out."""
+"""Draws the faults of a seed. `scenario` carries them out."""
 
 from __future__ import annotations
 
@@ -9,19 +9,12 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What makes a run, so that it can be repeated exactly.
-
-    Attributes:
-        seed: the seed.
-        kept: the numbers of the faults that happen; None for all of the seed's.
-        turn: another number lets the same things happen in other interleavings.
-        minutes: how long faults happen, in virtual time.
-    """
+    """Everything that determines a run, so that it can be repeated exactly."""
 
     seed: int
-    kept: tuple[int, ...] | None = None
-    turn: int = 0
-    minutes: float = 1.0
+    kept: tuple[int, ...] | None = None  # numbers of the faults that happen; None for all of the seed
+    turn: int = 0  # another number gives other interleavings of the same faults
+    minutes: float = 1.0  # of virtual time with faults
 
     def __str__(self) -> str:
         kept = "" if self.kept is None else f" KEEP={','.join(map(str, self.kept)) or 'none'}"
@@ -30,7 +23,6 @@ class Replay:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `str` prints."""
         given = dict(word.split("=", 1) for word in text.split())
         kept = faults_of(given["KEEP"]) if "KEEP" in given else None
         return cls(int(given["SEED"]), kept, int(given.get("TURN", 0)), float(given.get("MINUTES", 1)))
@@ -43,21 +35,13 @@ def faults_of(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """One fault.
+    """One fault of a seed."""
 
-    Attributes:
-        number: its place among the seed's faults, from 1 on.
-        at: when it begins, in seconds.
-        kind: what happens; the names are those of `tests.chaos`, whose judge knows what each excuses.
-        hold: seconds that it lasts.
-        draw: from 0 to 1; which of the things that it can hit, and when exactly.
-    """
-
-    number: int
-    at: float
-    kind: str
-    hold: float
-    draw: float
+    number: int  # its place among the seed's faults, from 1 on
+    at: float  # the second when it begins
+    kind: str  # names are those of `tests.chaos`, because its judge knows the excuses of each
+    hold: float  # seconds that it lasts
+    draw: float  # from 0 to 1: selects its target, and its variant
 
     @property
     def is_odd(self) -> bool:
@@ -110,12 +94,8 @@ def schedule(
     """Draw the faults of one seed.
 
     Half of the seeds focus on a few kinds, so that these meet each other often. A fault can be followed by others that
-    are aimed at it: they come soon after it begins or ends, when the sidecar recovers from it.
-
-    Args:
-        chance: the source of all draws.
-        until: the latest begin of a fault, in seconds.
-        among: the kinds.
+    are aimed at it: they come soon after it begins or ends, when the sidecar recovers from it. `until` is the latest
+    begin of a fault, in seconds.
     """
     if chance.random() < _NO_FAULT:
         return []

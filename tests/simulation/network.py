@@ -90,12 +90,10 @@ class Direction:
             self.arrived(data)
 
     def hold(self) -> None:
-        """Let nothing arrive."""
         if self.held_since is None:
             self.held_since, self._late = self._world.now, 0
 
     def release(self) -> None:
-        """Let arrive what was held."""
         if self.held_since is None:
             return
         self.held_since, waiting, self._waiting = None, self._waiting, deque()
@@ -107,7 +105,6 @@ class Direction:
         return bool(self._waiting) and self.held_since is not None and self._world.now - self.held_since >= seconds
 
     def drop(self) -> None:
-        """Lose what is in flight, and all that follows."""
         self.is_broken = True
         self._waiting.clear()
 
@@ -125,11 +122,9 @@ class Wire:
 
     @property
     def is_over(self) -> bool:
-        """Whether neither end uses it."""
         return self.to_server.is_broken and self.to_client.is_broken
 
     def hold(self, *, to_server: bool = True, to_client: bool = True) -> None:
-        """Let nothing arrive in these directions: half open, or cut off."""
         if to_server:
             self.to_server.hold()
             self.sock.watch_peer()
@@ -137,7 +132,6 @@ class Wire:
             self.to_client.hold()
 
     def release(self) -> None:
-        """Let arrive what was held."""
         self.to_server.release()
         self.to_client.release()
 
@@ -188,7 +182,6 @@ class InMemorySocket(socket.socket):
             self.wire.loop._world.after(self.user_timeout, self._give_up)
 
     def _give_up(self) -> None:
-        """The kernel resets a connection whose peer has not acknowledged for too long."""
         wire, limit = self.wire, self.user_timeout
         if wire is not None and limit is not None and not self._is_closed and wire.to_server.is_stuck(limit):
             wire.to_server.drop()
@@ -205,14 +198,12 @@ class InMemorySocket(socket.socket):
             self.wire.loop.sockets.discard(self)
 
     def reset_by_peer(self, error: OSError | None = None) -> None:
-        """The connection is gone."""
         if self.wire is not None:
             self.wire.to_client.drop()
         if self.transport is not None:
             self.transport.lose(error or ConnectionResetError("connection reset by peer"))
 
     def begin(self, protocol: asyncio.Protocol) -> SimulatedTransport:
-        """Let a protocol use the connection."""
         assert self.wire is not None
         self.transport = SimulatedTransport(self, self.wire, protocol)
         return self.transport
@@ -405,7 +396,6 @@ class Network:
         wire.loop.readable(partial(_accept, done))
 
     def between(self, process: str | None = None, place: Reachable | None = None) -> list[Wire]:
-        """The connections of a process, or to a place, or both."""
         return [
             wire
             for wire in self.wires
@@ -413,13 +403,11 @@ class Network:
         ]
 
     def hold(self, process: str, place: Reachable) -> None:
-        """Cut a process off from a place: nothing arrives, and no connection is answered."""
         self._held.add((process, place))
         for wire in self.between(process, place):
             wire.hold()
 
     def release(self, process: str, place: Reachable) -> None:
-        """Let arrive again what was held."""
         self._held.discard((process, place))
         for wire in self.between(process, place):
             wire.release()

@@ -1,7 +1,7 @@
-"""One seed: servers, sidecars, producers and faults in one world, and what the chaos judge says about their history.
+"""Runs one seed, and lets the chaos judge read its history.
 
-The rules, their streams, the messages and the judge are those of `tests.chaos`, so that a promise is checked here as it
-is with real servers.
+The rules, their streams, the messages and the judge are from `tests.chaos`, so a promise is checked as with real
+servers.
 """
 
 from __future__ import annotations
@@ -65,40 +65,25 @@ _PLACE, _OTHER, _WITNESS = Reachable("nats", 4222), Reachable("other", 4222), Re
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one seed has shown.
-
-    Attributes:
-        replay: what makes it happen again.
-        violations: broken promises, in words; none if all is well.
-        faults: what went wrong in it.
-        seconds: how long it lasted, in virtual time.
-        messages: how many were stored in sources.
-        digest: the hash of its event log.
-        lines: the end of its event log.
-    """
+    """The result of one run."""
 
     replay: Replay
-    violations: tuple[str, ...]
+    violations: tuple[str, ...]  # broken promises
     faults: tuple[PlannedFault, ...]
-    seconds: float
-    messages: int
-    digest: str
-    lines: tuple[str, ...] = field(repr=False, default=())
+    seconds: float  # of virtual time
+    messages: int  # stored in sources
+    digest: str  # the hash of its event log
+    lines: tuple[str, ...] = field(repr=False, default=())  # the end of its event log
 
     @property
     def promises(self) -> tuple[str, ...]:
-        """What is broken, without times and numbers, which differ from run to run."""
+        """The broken promises, without times and numbers, which differ from run to run."""
         heads = (re.sub(r" at \S+.*|\d", "", ":".join(each.split(":", 2)[:2])) for each in self.violations)
         return tuple(dict.fromkeys(heads))
 
 
 class SidecarProcess:
-    """One sidecar as a process: started again whenever it ends, as an orchestrator does.
-
-    Args:
-        scenario: its surroundings.
-        number: which replica.
-    """
+    """One replica of the sidecar as a process, which is restarted whenever it ends, as by an orchestrator."""
 
     def __init__(self, scenario: Scenario, number: int) -> None:
         self.number = number
@@ -110,7 +95,6 @@ class SidecarProcess:
         self._scenario = scenario
 
     def start(self) -> None:
-        """Start a new process."""
         scenario = self._scenario
         self.pid += 1
         self.is_asked_to_stop = False
@@ -184,13 +168,12 @@ class SidecarProcess:
         self._scenario.record("sidecar", replica=self.number, pid=pid, what="killed")
 
     def stop(self) -> None:
-        """SIGTERM."""
         if self.sidecar is not None and self.loop is not None and not self.is_asked_to_stop:
             self.is_asked_to_stop = True
             self.loop.readable(partial(self.sidecar.drain, "SIGTERM"))
 
     def kill(self, callbacks: int) -> None:
-        """SIGKILL, after so many more callbacks."""
+        """SIGKILL, after this many more callbacks."""
         if self.loop is not None:
             self.loop.kill_in = callbacks
 
@@ -205,17 +188,14 @@ class SidecarProcess:
 
     @property
     def id(self) -> int:
-        """The process's id in the history."""
         return self.pid * 10 + self.number
 
     @property
     def counters(self) -> dict[str, dict[str, int]]:
-        """The counters of its rules."""
         return counters_of(self.sidecar)
 
     @property
     def is_ready(self) -> bool:
-        """Whether all its rules run."""
         sidecar = self.sidecar
         return (
             sidecar is not None
@@ -225,16 +205,11 @@ class SidecarProcess:
 
 
 def counters_of(sidecar: Sidecar | None) -> dict[str, dict[str, int]]:
-    """Return the counters of a sidecar's rules."""
     return {each.rule.name: each.counters() for each in sidecar.supervisors} if sidecar else {}
 
 
 class Scenario:
-    """One seed's world.
-
-    Args:
-        replay: what happens.
-    """
+    """The world of one seed: servers, sidecars, producers and faults."""
 
     def __init__(self, replay: Replay) -> None:
         seed = replay.seed
@@ -247,8 +222,8 @@ class Scenario:
         self.until = 60.0 * replay.minutes
         faults = schedule(random.Random(f"{seed}/faults"), self.until)
         self.faults = [each for each in faults if replay.kept is None or each.number in replay.kept]
-        self.rate = chance.choice([0.1, 0.3, 1.0])  # batches per second
         self.largest_batch = chance.choice([1, 3, 3, 12, 12, 40])
+        self.rate = min(chance.choice([0.1, 0.3, 1.0]), 6.0 / self.largest_batch)  # batches per second
         self.subjects = chance.choice([0, 0, 2, 6])  # for each source; 0 for many
         self.is_small = chance.random() < 0.6  # whether limits of the sidecar are so low that few messages reach them
         # Whether targets remember message ids for a moment only. Nothing may arrive late then.
@@ -284,7 +259,6 @@ class Scenario:
         self._writers = {(rule.target.lower() or rule.name).encode(): rule.name for rule in self.rules}
 
     def record(self, event: str, **members: Any) -> None:
-        """Write a line of the history."""
         self.history.append({"t": round(self.world.now, 6), "event": event, **members})
         if event in ("fault", "sidecar"):
             self.world.record(f"{event} {members.get('kind') or members.get('what')} {members.get('phase', '')}")
@@ -294,14 +268,9 @@ class Scenario:
         if process.sidecar is None:
             return
         failed = [each for each in process.sidecar.supervisors if each.state == "failed"]
-        self.record(
-            "status",
-            replica=process.number,
-            pid=process.id,
-            ready=process.is_ready,
-            errors={each.rule.name: str(each.error or each.failure) for each in failed},
-            rules=process.counters,
-        )
+        errors = {each.rule.name: str(each.error or each.failure) for each in failed}
+        state = {"ready": process.is_ready, "errors": errors, "rules": process.counters}
+        self.record("status", replica=process.number, pid=process.id, **state)
 
     def _logged(self, event: MutableMapping[str, Any]) -> None:
         if event["event"] == "rule.failed" and event.get("exc_info") is not None:
@@ -314,7 +283,6 @@ class Scenario:
             self._calm_since = self.world.now
 
     def run(self) -> Found:
-        """Carry it out, and judge it."""
         with determined(self.world, self._logged, is_small=self.is_small):
             self._carry_out()
         world = self.world
@@ -322,10 +290,8 @@ class Scenario:
         return Found(self.replay, *seen)
 
     def _carry_out(self) -> None:
-        world = self.world
-        self.record(
-            "run", seed=self.replay.seed, replicas=len(self.sidecars), began=BEGAN_NS / 1e9, version=self.version
-        )
+        world, run = self.world, {"replicas": len(self.sidecars), "began": BEGAN_NS / 1e9, "version": self.version}
+        self.record("run", seed=self.replay.seed, **run)
         for server in (*self.servers, self.witness):
             server.start()
         targets = {rule.target for rule in self.rules}
@@ -362,13 +328,9 @@ class Scenario:
             world.run(world.now + 0.1)
         if any(process.sidecar is not None for process in self.sidecars):
             self.violations.append("stuck: the sidecar does not stop")
-        for process in self.sidecars:
-            if process.loop is not None:
-                process.loop.killed = lambda: None
-                process.loop.kill()
 
     def _published(self, process: str, message: Message) -> None:
-        """Never two writers in one term: only the holder of a rule's lease publishes for it."""
+        """Check that only the holder of a rule's lease publishes for it."""
         bucket = self.server.streams.get("KV_" + self.settings.leadership.bucket) if self.settings.leadership else None
         name = self._writers.get(message.subject.split(b".", 1)[0])
         if bucket is None or name is None or _PROBE in message.header_block:
@@ -398,10 +360,9 @@ class Scenario:
             self._wrong.setdefault(name, []).append(f"at {self.world.now:.3f} s: {wrong}")
 
     def _produce(self, place: str) -> None:
-        if not self._is_open:
-            return
-        self._publish(place, self._chance.randrange(1, self.largest_batch + 1))
-        self.world.after(self._chance.expovariate(self.rate), partial(self._produce, place))
+        if self._is_open:
+            self._publish(place, self._chance.randrange(1, self.largest_batch + 1))
+            self.world.after(self._chance.expovariate(self.rate), partial(self._produce, place))
 
     def _plan_bursts(self, fault: PlannedFault) -> None:
         """Publish soon before or after the begin and the end of a fault, so that messages are in flight then."""
@@ -443,8 +404,7 @@ class Scenario:
             self.look(process)
         self.record("fault", number=number, kind=fault.kind, phase="begin")
         self._disturbances += fault.kind not in _REMOVALS
-        heal = carry_out(fault)
-        if heal is None:
+        if (heal := carry_out(fault)) is None:
             self._end(number, fault)
         else:
             self.world.after(fault.hold, partial(self._heal, number, fault, heal))
@@ -616,12 +576,8 @@ class Scenario:
 
     def _consumer_deleted(self, fault: PlannedFault) -> None:
         server = self._server(fault)
-        consumers = [
-            consumer
-            for stream in server.streams.values()
-            for consumer in stream.consumers.values()
-            if not consumer.is_durable
-        ]
+        found = (consumer for stream in server.streams.values() for consumer in stream.consumers.values())
+        consumers = [consumer for consumer in found if not consumer.is_durable]
         if consumers and server.is_up:
             consumer = consumers[int(fault.draw * 997) % len(consumers)]
             server.request(f"CONSUMER.DELETE.{consumer.stream.name}.{consumer.name}")
@@ -728,7 +684,7 @@ class Scenario:
 
 
 def run_seed(replay: Replay) -> Found:
-    """Carry out one run, in a process of its own: nothing of it reaches the next one, and killed tasks never end."""
+    """Carry out one run in a separate process, so that it cannot affect the next one."""
     scenario = Scenario(replay)  # here, for its settings are kept
     reading, writing = os.pipe()
     child = os.fork()

@@ -60,7 +60,6 @@ class ConnectedClient:
         server.world.after(_PING, self._ping)
 
     def write(self, data: bytes) -> None:
-        """Send at the end of what is being handled."""
         self._out.append(data)
         self._server.dirty.append(self)
 
@@ -82,13 +81,12 @@ class ConnectedClient:
         self._server.world.after(_PING, self._ping)
 
     def close(self) -> None:
-        """End the connection; what was written still arrives."""
+        """End the connection. Bytes that were written still arrive."""
         self.flush()
         self.wire.to_client.send(None)
         self.ended()
 
     def ended(self) -> None:
-        """The connection is over."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -154,15 +152,7 @@ class ConnectedClient:
 
 
 class SimulatedServer:
-    """One server, and its store.
-
-    Args:
-        world: where it runs.
-        network: where it listens.
-        place: its address.
-        version: what it reports, and behaves as.
-        name: its name.
-    """
+    """One server, and its store."""
 
     def __init__(self, world: World, network: Network, place: Reachable, version: str, name: str) -> None:
         self.world = world
@@ -184,6 +174,7 @@ class SimulatedServer:
         self._exact: dict[bytes, list[ClientSubscription]] = {}
         self._wild: list[tuple[bytes, ClientSubscription]] = []  # with what is in front of the first wildcard
         self._found: dict[bytes, list[ClientSubscription]] = {}  # by subject, until a subscription comes or goes
+        self._has_groups = False
         self._takers: dict[bytes, list[str]] = {}  # by subject, until a stream comes or goes
         self._numbers = 0
         self._starts = 0
@@ -191,7 +182,6 @@ class SimulatedServer:
         self._inbound: dict[str, deque[tuple[Message, Answered | None]]] = {}
 
     def info(self, number: int) -> dict[str, Any]:
-        """INFO."""
         return {
             "server_id": f"{self.name}{self._starts:04d}".upper(),
             "server_name": self.name,
@@ -206,7 +196,6 @@ class SimulatedServer:
         }
 
     def start(self) -> None:
-        """Start, with what its store holds."""
         self.is_up = True
         self._starts += 1
         for stream in self.streams.values():
@@ -216,11 +205,7 @@ class SimulatedServer:
         self._network.listeners[self.place] = self._accept
 
     def end(self, *, lost_since: float | None = None) -> None:
-        """End at once; with a time, as by a power cut: what was stored since then is lost.
-
-        Args:
-            lost_since: seconds since the world began.
-        """
+        """End at once. With a time, as in a power cut: everything stored since that second is lost."""
         self.is_up = False
         del self._network.listeners[self.place]
         for client in list(self._clients.values()):
@@ -267,13 +252,11 @@ class SimulatedServer:
         return client
 
     def forget(self, client: ConnectedClient) -> None:
-        """A connection is over."""
         self._clients.pop(client.number, None)
         for subscription in list(client.subscriptions.values()):
             self.unsubscribe(subscription)
 
     def flush(self) -> None:
-        """Send what was written."""
         while self.dirty:
             dirty, self.dirty = self.dirty, []
             for client in dirty:
@@ -307,10 +290,10 @@ class SimulatedServer:
     def _subscribers(self, subject: bytes) -> list[ClientSubscription]:
         found = self._found.get(subject)
         if found is None:
-            found = list(self._exact.get(subject, ()))
-            found += self._wild_ones(subject)
+            found = [*self._exact.get(subject, ()), *self._wild_ones(subject)]
             self._found[subject] = found
-        if any(each.queue for each in found):
+            self._has_groups |= any(each.queue for each in found)
+        if self._has_groups and any(each.queue for each in found):
             groups: dict[bytes, list[ClientSubscription]] = {}
             for each in found:
                 groups.setdefault(each.queue, []).append(each)
@@ -319,17 +302,16 @@ class SimulatedServer:
         return found
 
     def has_interest(self, subject: bytes) -> bool:
-        """Whether a client subscribes to it."""
         return subject in self._exact or bool(self._wild_ones(subject))
 
     def _wild_ones(self, subject: bytes) -> list[ClientSubscription]:
         return [each for begin, each in self._wild if subject.startswith(begin) and matches(subject, each.subject)]
 
     def deliver(self, to: bytes, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> bool:
-        """Send a message to the subscribers of a subject; whether there are any."""
+        """Send a message to the subscribers of a subject. Return whether any exist."""
         subscribers = self._subscribers(to)
         for each in tuple(subscribers):
-            head = b" ".join(filter(None, (subject, each.sid, reply)))
+            head = b"%b %b %b" % (subject, each.sid, reply) if reply else b"%b %b" % (subject, each.sid)
             if block:
                 size = len(block)
                 each.client.write(b"HMSG %b %d %d\r\n%b%b\r\n" % (head, size, size + len(payload), block, payload))
@@ -342,13 +324,7 @@ class SimulatedServer:
         return bool(subscribers)
 
     def publish(self, message: Message, reply: bytes = b"", answered: Answered | None = None) -> bool:
-        """Handle a publication; whether anything takes it.
-
-        Args:
-            message: what is published.
-            reply: where its answer goes.
-            answered: called with the answer of the stream instead.
-        """
+        """Handle a publication. Return whether anything takes it. `answered` gets the stream's answer instead."""
         subject = message.subject
         if subject.startswith(b"$JS."):
             return self._to_jetstream(message, reply)
@@ -376,7 +352,6 @@ class SimulatedServer:
             self.world.after(self.world.moment(0.0005, longest=0.5), partial(self._send, subject, b"", advisory))
 
     def stream_event(self, what: str, stream: str) -> None:
-        """A stream was created, changed or deleted."""
         self._takers.clear()
         advisory = {"type": "io.nats.jetstream.advisory.v1.stream_action", "stream": stream, "action": what.lower()}
         self.advise(f"$JS.EVENT.ADVISORY.STREAM.{what}.{stream}".encode(), advisory)
@@ -413,7 +388,7 @@ class SimulatedServer:
         self.flush()
 
     def request(self, request: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Ask the API without a connection; the answer."""
+        """Ask the API without a connection. Return the answer."""
         payload = b"" if body is None else json.dumps(body).encode()
         answer = self._api.answer(PREFIX + request.encode(), payload)
         assert answer is not None
@@ -432,19 +407,17 @@ class SimulatedServer:
             self.deliver(reply, reply, b"", b"", b"")
 
     def add_consumer(self, stream: KeptStream, config: dict[str, Any]) -> PushConsumer:
-        """Create a consumer."""
         consumer = stream.consumers[config["name"]] = PushConsumer(self, stream, config)
         consumer.begin()
         return consumer
 
     def delete_consumer(self, stream: KeptStream, name: str) -> None:
-        """Delete a consumer."""
         stream.consumers.pop(name).is_gone = True
         advisory = {"type": "io.nats.jetstream.advisory.v1.consumer_action", "stream": stream.name, "consumer": name}
         self.advise(f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{stream.name}.{name}".encode(), advisory)
 
     def _queue(self, name: str, message: Message, answered: Answered | None) -> None:
-        """A stream takes messages one after the other, behind what publishes them."""
+        """Queue a message for a stream, which stores messages one after the other."""
         waiting = self._inbound.setdefault(name, deque())
         waiting.append((message, answered))
         if len(waiting) == 1:

@@ -15,19 +15,13 @@ class Shrinking:
 
     A run without a fault draws other values after it, so a race may not happen again. In the end, each fault is
     therefore left out in other interleavings as well.
-
-    Args:
-        most: runs, for all seeds together.
-
-    Attributes:
-        left: runs that are left.
     """
 
     def __init__(self, most: int) -> None:
-        self.left = most
+        self.left = most  # runs, for all seeds together
 
     def smallest(self, found: Found) -> Found:
-        """The run with the fewest faults that was found to break a promise which this one breaks first."""
+        """Return the run with the fewest faults that breaks the first promise that this one breaks."""
         for turns in (0, _TURNS):
             size = len(found.faults)
             while size:

@@ -23,14 +23,7 @@ _MOST_CANCELLED = 64  # timers, before they are sorted out
 
 
 class SidecarLoop(asyncio.AbstractEventLoop):
-    """The loop of one process.
-
-    Args:
-        world: where it runs.
-        network: what it reaches.
-        name: the process's, in the event log.
-        failed: called with what a callback or a task leaves unhandled.
-    """
+    """The loop of one process. `failed` is called with the errors that callbacks and tasks leave unhandled."""
 
     def __init__(self, world: World, network: Network, name: str, failed: Callable[[str], None]) -> None:
         self.name = name
@@ -52,7 +45,6 @@ class SidecarLoop(asyncio.AbstractEventLoop):
         self.tasks: list[asyncio.Task[Any]] = []
 
     def pause(self, seconds: float) -> None:
-        """Run nothing for so long."""
         self._free_at = max(self._free_at, self._world.now + seconds)
 
     def kill(self) -> None:
@@ -70,7 +62,6 @@ class SidecarLoop(asyncio.AbstractEventLoop):
         self.killed()
 
     def readable(self, read: Callable[[], None]) -> None:
-        """A connection has something to read."""
         if not self.is_dead:
             self._readable.append(read)
             self._wake(self._world.now)
@@ -90,16 +81,19 @@ class SidecarLoop(asyncio.AbstractEventLoop):
             self._turn_at = float("inf")
             self._wake(self._free_at)
             return
-        while self._handle_what_is_due():
-            pass
+        before = events._get_running_loop()
+        events._set_running_loop(self)
+        try:
+            while self._handle_what_is_due():
+                pass
+        finally:
+            events._set_running_loop(before)
 
     def _handle_what_is_due(self) -> bool:
-        """One turn; whether it is time for the next one already."""
+        """Carry out one turn. Return whether the next one follows at once."""
         world, now = self._world, self._world.now
         self._turn_at, self._in_turn = float("inf"), True
         ready, timers = self._ready, self._timers
-        before = events._get_running_loop()
-        events._set_running_loop(self)
         try:
             if self._readable:
                 reads, self._readable = self._readable, []
@@ -125,7 +119,6 @@ class SidecarLoop(asyncio.AbstractEventLoop):
                 if self.is_dead:
                     return False
         finally:
-            events._set_running_loop(before)
             self._in_turn = False
         self._free_at = max(self._free_at, now + world.moment(0.00002, rarely=0.002, longest=0.05))
         if not (ready or self._readable or timers):
@@ -198,7 +191,7 @@ class SidecarLoop(asyncio.AbstractEventLoop):
             self._failed(f"{self.name}: {context.get('message')}: {context.get('exception')!r}")
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Run it at once; its result arrives later."""
+        """Run the function at once. Its result arrives later."""
         done = self.create_future()
         try:
             settle = partial(done.set_result, func(*args))

@@ -20,24 +20,13 @@ _NO_TIME = "0001-01-01T00:00:00Z"
 
 
 class KeptStream:
-    """One stream, and its consumers.
-
-    Args:
-        config: as the server gives it back.
-        created_ns: when it was created.
-
-    Attributes:
-        model: what it holds.
-        consumers: by name.
-        changes: how often something was stored or removed.
-        shown_created_ns: the creation time that the server reports.
-    """
+    """One stream, and its consumers."""
 
     def __init__(self, config: Mapping[str, Any], created_ns: int) -> None:
         self.model = StreamModel(config, b"")
-        self.created_ns = self.shown_created_ns = created_ns
+        self.shown_created_ns = created_ns  # the creation time that the server reports
         self.consumers: dict[str, PushConsumer] = {}
-        self.changes = 0
+        self.changes = 0  # messages stored or removed
         self.last_ns = 0
         self.has_leader = True
         self.predecessors: dict[int, int] | None = None  # of each message's subject, by the message's time, if wanted
@@ -88,7 +77,7 @@ class KeptStream:
         return before - len(self.model.messages)
 
     def lose_since(self, time_ns: int) -> None:
-        """What a power cut leaves: nothing that was stored since then, as if it had never been."""
+        """Lose everything stored since a time, as after a power cut."""
         model = self.model
         while self._history and self._history[-1][0] > time_ns:
             model.messages.pop(self._history.pop()[1], None)
@@ -109,7 +98,6 @@ class KeptStream:
 
     @property
     def first(self) -> int:
-        """The first sequence; the one after the last, if it holds nothing."""
         return next(iter(self.model.messages), self.model.last_sequence + 1)
 
     def state(self, subjects: str | None = None, *, deleted: bool = False) -> dict[str, Any]:
@@ -142,7 +130,6 @@ class KeptStream:
         return state
 
     def info(self, now_ns: int, body: Mapping[str, Any]) -> dict[str, Any]:
-        """STREAM.INFO."""
         return {
             "config": dict(self.model.config),
             "created": rfc3339_nano(self.shown_created_ns).decode(),
@@ -152,7 +139,7 @@ class KeptStream:
 
 
 def selector(*patterns: str) -> Callable[[bytes], bool]:
-    """What says whether a subject matches one of some filters of the API; all do where there are none."""
+    """Return a check whether a subject matches one of some filters. Without filters, every subject does."""
     wanted = [pattern.encode() for pattern in patterns]
     if not wanted or b">" in wanted:
         return lambda _: True

@@ -1,7 +1,7 @@
-"""Virtual time, and what happens next: the heart of the simulation.
+"""Virtual time and planned events.
 
-Nothing here waits: time jumps to the next event. The times of events are drawn from the seed. Of two at one time, the
-one that was planned first comes first.
+Nothing here waits: time jumps to the next event. If two events have the same time, the one that was planned first comes
+first.
 """
 
 from __future__ import annotations
@@ -28,17 +28,7 @@ class EndlessError(Exception):
 
 
 class World:
-    """One simulated world.
-
-    Args:
-        seed: from which everything follows.
-
-    Attributes:
-        chance: what everything is drawn from.
-        now: seconds since the world began.
-        steps: how many events there were.
-        lines: the newest lines of the event log.
-    """
+    """Virtual time, in seconds since the world began, and its planned events. All draws come from the seed."""
 
     def __init__(self, seed: int | str, *, remembered: int = _REMEMBERED) -> None:
         self.chance = random.Random(seed)
@@ -53,17 +43,17 @@ class World:
         self.clock_step = 0.0  # seconds by which the clock of the sidecars is wrong
 
     def at(self, when: float, planned: Planned) -> None:
-        """Let something happen at a time, in seconds; not before now."""
+        """Plan an event for a time, but not before now."""
         self._planned += 1
         heappush(self._events, (when if when > self.now else self.now, self._planned, planned))
 
     def after(self, seconds: float, planned: Planned) -> None:
-        """Let something happen in so many seconds."""
+        """Plan an event after this many seconds."""
         self._planned += 1
         heappush(self._events, (self.now + seconds, self._planned, planned))
 
     def advance(self, when: float) -> bool:
-        """Let it be that time, if nothing is planned before; if not, plan what is to happen then."""
+        """Move to a time if no event is planned before it. Return whether it did."""
         events = self._events
         if when > self._until or (events and events[0][0] <= when):
             return False
@@ -72,7 +62,7 @@ class World:
         return self.steps <= _MOST_STEPS
 
     def run(self, until: float) -> None:
-        """Let happen what happens until then."""
+        """Carry out the events up to a time."""
         events, self._until = self._events, until
         while events and events[0][0] <= until:
             self.now, _, planned = heappop(events)
@@ -83,32 +73,29 @@ class World:
         self.now = max(self.now, until)
 
     def record(self, line: str) -> None:
-        """Write a line of the event log."""
         line = f"{self.now:.6f} {line}"
         self._hash.update(line.encode())
         self.lines.append(line)
 
     @property
     def digest(self) -> str:
-        """The hash of the event log so far."""
         return self._hash.hexdigest()
 
     @property
     def now_ns(self) -> int:
-        """The time of day, in nanoseconds since 1970."""
         return BEGAN_NS + int(self.now * 1e9)
 
     def stamp(self) -> int:
-        """The time of day for a message: never the same twice."""
+        """The time of day for a message. No two are equal."""
         self._last_ns = max(self.now_ns, self._last_ns + 1)
         return self._last_ns
 
     def draw(self, shortest: float, longest: float) -> float:
-        """A time between two, in seconds."""
+        """Draw a number of seconds between two."""
         return shortest + (longest - shortest) * self.chance.random()
 
     def moment(self, usual: float, *, rarely: float = 0.01, longest: float = 1.0) -> float:
-        """How long something takes: about the usual time, and rarely much longer."""
+        """Draw a duration: about the usual one, and rarely a much longer one."""
         drawn = self.chance.random()
         if drawn < rarely:
             return longest * self.chance.random()
