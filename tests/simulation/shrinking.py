@@ -19,9 +19,11 @@ class Shrinking:
 
     def __init__(self, most: int) -> None:
         self.left = most  # runs, for all seeds together
+        self._promise = ""  # the first one that the original run breaks
 
     def smallest(self, found: Found) -> Found:
         """Return the run with the fewest faults that breaks the first promise that this one breaks."""
+        self._promise = found.promises[0]
         for turns in (0, _TURNS):
             size = len(found.faults)
             while size:
@@ -48,6 +50,6 @@ class Shrinking:
                 break
             self.left -= 1
             shorter = run_seed(replace(found.replay, kept=kept, turn=turn))
-            if found.promises[0] in shorter.promises:
+            if self._promise in shorter.promises:
                 return shorter
         return None
