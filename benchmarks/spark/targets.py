@@ -1,6 +1,6 @@
 """`python -m benchmarks.spark.targets`: the data source and the jobs on Spark against plain programs, and the targets.
 
-A turn runs every arm once, so that a busy minute slows down all of them. The best turn of each arm counts.
+Compared arms take turns, so that a busy minute slows down all of them. The best turn of each arm counts.
 """
 
 from __future__ import annotations
@@ -100,12 +100,11 @@ class Turns:
         self._note(_DIFF, self._job("diff", SOURCE, "MIRROR", "--server", self._here.url, "--engine", "spark"))
 
     def _session(self) -> SparkSession:
-        if self._spark is None:
-            spark = self._spark = arms.session(self._cores)
-            arms.nowhere(arms.history(spark, self._here.url, self._cores, _WARM_UP))
-            self._here.empty("ROWS", "rows.*")
-            arms.store(spark, self._here.url, "ROWS", _WARM_UP, self._cores, False)
-        return self._spark
+        spark = self._spark = self._spark or arms.session(self._cores)
+        arms.nowhere(arms.history(spark, self._here.url, self._cores, _WARM_UP))  # Spark ends idle workers
+        self._here.empty("ROWS", "rows.*")
+        arms.store(spark, self._here.url, "ROWS", _WARM_UP, self._cores, False)
+        return spark
 
     def _job(self, *words: str) -> Cost:
         job = run_job(self._folder, self._cores, *words)
@@ -175,8 +174,8 @@ def main(given: Sequence[str] | None = None) -> int:
         with scene(options.server_version) as here, tempfile.TemporaryDirectory() as folder:
             here.fill(options.messages)
             turns = Turns(here, Path(folder), options.messages, options.cores)
-            for _ in range(options.turns):
-                for name in options.names or _NAMES:
+            for name in options.names or _NAMES:
+                for _ in range(options.turns):
                     getattr(turns, name)()
     except (BenchmarkError, ServersError, OSError) as error:
         sys.stderr.write(f"benchmarks: {error}\n")
