@@ -144,11 +144,11 @@ def spark_engine(spark: SparkSession) -> Iterator[SparkEngine]:
     finally:
         for frame in engine.held:
             frame.unpersist()
-        for name, value in before.items():
-            if value is None:
+        for name, earlier in before.items():
+            if earlier is None:
                 spark.conf.unset(name)
             else:
-                spark.conf.set(name, value)
+                spark.conf.set(name, earlier)
 
 
 def _live(spark: SparkSession, place: SideLocation) -> DataFrame:
