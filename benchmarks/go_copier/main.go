@@ -1,15 +1,21 @@
-// The comparison in Go: a copier put together from what nats.go's documentation shows.
+// The comparison in Go: programs put together from what nats.go's documentation shows.
 //
-// go-copier URL WAY, where WAY is one of
+// go-copier URL WAY copies, where WAY is one of
 //
 //   - ordered: an ordered consumer of BENCH, republished to bridge.bench.> with the headers that republish adds; nothing
 //     is acknowledged.
 //   - pipelined: an ordered consumer of BENCH, copied to COPY with PublishMsgAsync, each message with an id.
 //   - one-at-a-time: a durable consumer of BENCH; each message is stored in COPY before it is acknowledged and the next
 //     one is looked at.
+//
+// go-copier URL WAY COUNT ends after this many messages, where WAY is one of
+//
+//   - read: an ordered consumer of BENCH.
+//   - publish: messages of 128 bytes to rows.N with PublishMsgAsync, each with an id, 4,096 of them unanswered.
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -22,16 +28,26 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1], os.Args[2]); err != nil {
+	if err := run(os.Args[1], os.Args[2], os.Args[3:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(url, way string) error {
+func run(url, way string, more []string) error {
 	connection, err := nats.Connect(url)
 	if err != nil {
 		return err
+	}
+	if len(more) == 1 {
+		count, err := strconv.Atoi(more[0])
+		if err != nil {
+			return err
+		}
+		if way == "read" {
+			return read(connection, count)
+		}
+		return publish(connection, count)
 	}
 	// As many answers may be missing as a stream from 2.11 on takes into its queue.
 	js, err := jetstream.New(connection, jetstream.WithPublishAsyncMaxPending(8000))
@@ -64,6 +80,60 @@ func run(url, way string) error {
 		})
 	}
 	return fmt.Errorf("there is no way '%s'", way)
+}
+
+func read(connection *nats.Conn, count int) error {
+	js, err := jetstream.New(connection)
+	if err != nil {
+		return err
+	}
+	consumer, err := js.OrderedConsumer(context.Background(), "BENCH", jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return err
+	}
+	all := make(chan struct{})
+	_, err = consumer.Consume(func(jetstream.Msg) {
+		if count--; count == 0 {
+			close(all)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	<-all
+	return nil
+}
+
+func publish(connection *nats.Conn, count int) error {
+	failed := make(chan error, 1)
+	handled := func(_ jetstream.JetStream, _ *nats.Msg, err error) {
+		select {
+		case failed <- err:
+		default:
+		}
+	}
+	js, err := jetstream.New(
+		connection, jetstream.WithPublishAsyncMaxPending(4096), jetstream.WithPublishAsyncErrHandler(handled),
+	)
+	if err != nil {
+		return err
+	}
+	body := bytes.Repeat([]byte("x"), 128)
+	for number := range count {
+		message := nats.NewMsg("rows." + strconv.Itoa(number%1000))
+		message.Data = body
+		message.Header.Set("Nats-Msg-Id", "row-"+strconv.Itoa(number))
+		if _, err := js.PublishMsgAsync(message, jetstream.WithStallWait(time.Minute)); err != nil {
+			return err
+		}
+	}
+	<-js.PublishAsyncComplete()
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return nil
+	}
 }
 
 func consumeInOrder(js jetstream.JetStream, handle func(jetstream.Msg) error) error {

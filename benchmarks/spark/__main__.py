@@ -27,7 +27,7 @@ _PLAIN = 200_000  # messages for nats-py: it is slow, and as slow with more
 _DIFFED = 5  # million a side, whatever else is measured
 _LIMIT = 3600.0  # seconds that one arm may take
 _GIB = 1 << 30
-_CONFIG = """\
+CONFIG = """\
 connections:
   default: {{servers: ["{url}"]}}
 dialect: native
@@ -99,17 +99,18 @@ class Measuring:
     def backfill(self) -> None:
         """A stream's history through a rule into another stream."""
         config = self._folder / "bench.yaml"
-        config.write_text(_CONFIG.format(url=self._here.url), "utf-8")
+        config.write_text(CONFIG.format(url=self._here.url), "utf-8")
         for size in self._sizes:
             self._here.fill(size)
             for cores in self._cores:
                 runs = []
                 for _ in range(2):
                     self._here.empty("COPY", "copy.*")
-                    runs.append(run_job(self._folder, cores, "backfill", "-c", str(config), "bench")[:2])
+                    runs.append(run_job(self._folder, cores, "backfill", "-c", str(config), "bench"))
                     if (held := self._here.holds("COPY")) != size:
                         raise BenchmarkError(f"backfill: the target holds {held} of {size} messages")
-                self._record(Figure("backfill", size, cores, *min(runs), runs[0][0]))
+                best = min(runs)
+                self._record(Figure("backfill", size, cores, best.seconds, best.peak_bytes, runs[0].seconds))
         self._here.remove("COPY")
 
     def diff(self) -> None:
@@ -119,8 +120,8 @@ class Measuring:
             self._ask("captures", arms.make_captures, left, right, size)
             for cores in self._cores:
                 words = ("diff", str(left), str(right), "--by", "sequence")
-                seconds, peak, _ = run_job(self._folder, cores, *words, exits=(1,))
-                self._record(Figure("diff", size, cores, seconds, peak))
+                job = run_job(self._folder, cores, *words, exits=(1,))
+                self._record(Figure("diff", size, cores, job.seconds, job.peak_bytes))
 
     def _spark(self, arm: str, messages: int, cores: int, work: Callable[..., None], *arguments: object) -> None:
         seconds, peak, first = self._ask(arm, work, *arguments)

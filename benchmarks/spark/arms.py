@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,14 +23,15 @@ _WARM_UP = 20_000  # messages
 _LARGE = 2_000_000  # messages: more are measured twice, not five times
 
 
-def _session(cores: int, memory: str = "2g") -> SparkSession:
+def session(cores: int, memory: str = "2g") -> SparkSession:
+    """A quiet session on so many cores of this machine."""
     from nats_bridge_spark.session import spark_session
 
     settings = {"spark.driver.memory": memory, "spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
     return spark_session("benchmark", master=f"local[{cores}]", settings=settings)
 
 
-def _nowhere(frame: DataFrame) -> None:
+def nowhere(frame: DataFrame) -> None:
     """Compute every row and keep none."""
     frame.write.format("noop").mode("overwrite").save()
 
@@ -48,22 +50,24 @@ def _timed(send: Send, work: Callable[[], None], messages: int, prepare: Callabl
 
 def read(send: Send, url: str, messages: int, cores: int) -> None:
     """All columns of the stream, in as many partitions as there are cores."""
-    spark = _session(cores)
-
-    def frame(last: int) -> DataFrame:
-        options = {"servers": url, "stream": SOURCE, "partitions": str(cores), "endSequence": str(last)}
-        return spark.read.format("jetstream").options(**options).load()
-
-    _nowhere(frame(_WARM_UP))
-    _timed(send, lambda: _nowhere(frame(messages)), messages)
+    spark = session(cores)
+    frame = partial(history, spark, url, cores)
+    nowhere(frame(_WARM_UP))
+    _timed(send, lambda: nowhere(frame(messages)), messages)
     if (count := frame(messages).count()) != messages:
         raise BenchmarkError(f"{count} of {messages} messages were read")
     spark.stop()
 
 
+def history(spark: SparkSession, url: str, cores: int, last: int) -> DataFrame:
+    """All columns of the stream's first messages, in as many partitions as there are cores."""
+    options = {"servers": url, "stream": SOURCE, "partitions": str(cores), "endSequence": str(last)}
+    return spark.read.format("jetstream").options(**options).load()
+
+
 def read_with_nats_py(send: Send, url: str, messages: int, cores: int) -> None:
     """Subject, sequence and data, fetched with nats-py in Spark's tasks, in as many partitions as there are cores."""
-    spark = _session(cores)
+    spark = session(cores)
 
     def frame(last: int) -> DataFrame:
         cuts = [last * part // cores for part in range(cores + 1)]
@@ -75,8 +79,8 @@ def read_with_nats_py(send: Send, url: str, messages: int, cores: int) -> None:
 
         return spark.range(0, cores, 1, cores).mapInArrow(fetched, "subject string, sequence long, data binary")  # type: ignore[arg-type]
 
-    _nowhere(frame(_WARM_UP // 10))
-    _timed(send, lambda: _nowhere(frame(messages)), messages)
+    nowhere(frame(_WARM_UP // 10))
+    _timed(send, lambda: nowhere(frame(messages)), messages)
     spark.stop()
 
 
@@ -84,25 +88,31 @@ def write(send: Send, url: str, stream: str, messages: int, cores: int, in_order
     """Rows with ids into an empty stream: with ids of their own, in as many tasks as there are cores; or in order, with
     ids that the writer gives.
     """
-    spark = _session(cores)
-
-    def store(count: int) -> None:
-        columns = [f"concat('{stream.lower()}.', id % 1000) as subject", "cast(repeat('x', 128) as binary) as data"]
-        if not in_order:
-            columns.append("concat('row-', id) as id")
-        frame = spark.range(0, count, 1, 1 if in_order else cores).selectExpr(*columns)
-        options = {"servers": url, "stream": stream, "ordered": str(in_order).lower()}
-        frame.write.format("jetstream").mode("append").options(**options).save()
-
-    store(_WARM_UP)
+    spark = session(cores)
+    store(spark, url, stream, _WARM_UP, cores, in_order)
     # A server is slower the more ids it remembers: each time is the first one.
-    _timed(send, lambda: store(messages), messages, lambda: make_empty(url, stream, f"{stream.lower()}.*"))
+    _timed(
+        send,
+        lambda: store(spark, url, stream, messages, cores, in_order),
+        messages,
+        lambda: make_empty(url, stream, f"{stream.lower()}.*"),
+    )
     spark.stop()
+
+
+def store(spark: SparkSession, url: str, stream: str, count: int, cores: int, in_order: bool) -> None:
+    """Make rows and write them, once."""
+    columns = [f"concat('{stream.lower()}.', id % 1000) as subject", "cast(repeat('x', 128) as binary) as data"]
+    if not in_order:
+        columns.append("concat('row-', id) as id")
+    frame = spark.range(0, count, 1, 1 if in_order else cores).selectExpr(*columns)
+    options = {"servers": url, "stream": stream, "ordered": str(in_order).lower()}
+    frame.write.format("jetstream").mode("append").options(**options).save()
 
 
 def make_subjects(send: Send, place: Path, messages: int) -> None:
     """Subjects as Parquet, 1,000 different ones."""
-    spark = _session(2)
+    spark = session(2)
     spark.range(0, messages, 1, 4).selectExpr(
         "concat('orders.', id % 10, '.', (id div 10) % 100) as subject"
     ).write.mode("overwrite").parquet(str(place))
@@ -114,17 +124,17 @@ def transform(send: Send, place: Path, src: str, dest: str, messages: int, cores
     """A column of subjects through `transform_subject`."""
     from nats_bridge_spark.subject_column import transform_subject
 
-    spark = _session(cores)
+    spark = session(cores)
     frame = spark.read.parquet(str(place))
     made = frame.select(transform_subject(frame.subject, src, dest))
-    _nowhere(made.limit(_WARM_UP))
-    _timed(send, lambda: _nowhere(made), messages)
+    nowhere(made.limit(_WARM_UP))
+    _timed(send, lambda: nowhere(made), messages)
     spark.stop()
 
 
 def make_captures(send: Send, left: Path, right: Path, messages: int) -> None:
     """Two alike captures as Parquet, but for a thousand messages missing and a thousand with another payload."""
-    spark = _session(2)
+    spark = session(2)
     every = messages // 1_000
     rows = spark.range(1, messages + 1, 1, 8).selectExpr(
         "'BENCH' as stream",

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.errors import BenchmarkError
 from benchmarks.spark.scene import SOURCE, Scene, scene
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
@@ -60,7 +61,7 @@ def cost_of(words: Sequence[str], until: Callable[[], bool] | None = None) -> Co
             seconds = time.monotonic() - begin
             if code := os.waitstatus_to_exitcode(status):
                 output.seek(0)
-                raise RuntimeError(f"{' '.join(words)}: exit code {code}\n{output.read().decode()}")
+                raise BenchmarkError(f"{' '.join(words)}: exit code {code}\n{output.read().decode()}")
     return Cost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 

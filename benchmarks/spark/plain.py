@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import nats
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
+from benchmarks.errors import BenchmarkError
 from benchmarks.load import chunks, publish_chunks
 from benchmarks.spark.scene import SOURCE
 from benchmarks.workers import Send
@@ -51,6 +52,26 @@ async def _fetched(url: str, first: int, last: int) -> AsyncIterator[list[Msg]]:
         left -= len(messages)
         yield messages
     await connection.close()
+
+
+def read_without_spark(send: Send, url: str, messages: int) -> None:
+    """Read all columns as a task of Spark does; return seconds and CPU seconds."""
+    from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructType, TimestampType
+
+    from nats_bridge_spark.data_source import JetStreamDataSource
+
+    text, number = StringType(), LongType()
+    header = StructType().add("name", text).add("value", text)
+    schema = StructType().add("stream", text).add("subject", text).add("sequence", number).add("time", TimestampType())
+    schema.add("time_ns", number).add("headers", ArrayType(header)).add("data", BinaryType())
+    begin, cpu = time.monotonic(), time.process_time()
+    options = {"servers": url, "stream": SOURCE, "partitions": "1", "endSequence": str(messages)}
+    reader = JetStreamDataSource(options).reader(schema)
+    count = sum(len(batch) for part in reader.partitions() for batch in reader.read(part))
+    took = time.monotonic() - begin, time.process_time() - cpu
+    if count != messages:
+        raise BenchmarkError(f"{count} of {messages} messages were read")
+    send(took)
 
 
 def batches(url: str, ranges: Iterable[tuple[int, int]]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Memory of a program and all its children except servers: Spark is a JVM with Python workers; and jobs as commands."""
+"""Memory and CPU of a program and its children except servers, as Spark is a JVM with workers; and jobs as commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.errors import BenchmarkError
 
@@ -19,20 +19,39 @@ _SERVER = "nats-server"  # started by the same process, and holds what other arm
 
 
 class Peak:
-    """The most that was held at once, in bytes; pages that processes share count once for each."""
+    """The most that was held at once, in bytes, and the CPU seconds; pages that processes share count once for each."""
 
     def __init__(self) -> None:
         self.held = 0
+        self._before: dict[int, int] | None = None  # clock ticks by process
+        self._ticks: dict[int, int] = {}
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds since the first look, of processes that have ended, up to the last look at them."""
+        before = self._before or {}
+        ticks = sum(count - before.get(pid, 0) for pid, count in self._ticks.items())
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def look(self, root: int) -> None:
+        """Look at a process and its descendants."""
+        processes = _tree(root)
+        self._ticks |= {pid: ticks for pid, (ticks, _) in processes.items()}
+        if self._before is None:
+            self._before = dict(self._ticks)
+        held = sum(pages for _, pages in processes.values()) * os.sysconf("SC_PAGE_SIZE")
+        self.held = max(self.held, held)
 
 
 @contextmanager
 def peak_of_tree() -> Iterator[Peak]:
-    """Watch this process and its descendants. Needs Linux's /proc; elsewhere the peak stays 0."""
+    """Watch this process and its descendants. Needs Linux's /proc; elsewhere the figures stay 0."""
     peak, over = Peak(), threading.Event()
+    peak.look(os.getpid())
 
     def watch() -> None:
         while not over.wait(_EVERY):
-            peak.held = max(peak.held, _held_by(os.getpid()))
+            peak.look(os.getpid())
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -41,11 +60,13 @@ def peak_of_tree() -> Iterator[Peak]:
     finally:
         over.set()
         watcher.join()
+        peak.look(os.getpid())
 
 
-def _held_by(root: int) -> int:
+def _tree(root: int) -> dict[int, tuple[int, int]]:
+    """Clock ticks and pages of a process and its descendants."""
     parents: dict[int, int] = {}
-    pages: dict[int, int] = {}
+    found: dict[int, tuple[int, int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
@@ -54,8 +75,9 @@ def _held_by(root: int) -> int:
         if name == _SERVER:
             continue
         fields = rest.split()
-        parents[int(entry.name)], pages[int(entry.name)] = int(fields[1]), int(fields[21])
-    return sum(held for pid, held in pages.items() if _descends(pid, root, parents)) * os.sysconf("SC_PAGE_SIZE")
+        parents[int(entry.name)] = int(fields[1])
+        found[int(entry.name)] = int(fields[11]) + int(fields[12]), int(fields[21])
+    return {pid: figures for pid, figures in found.items() if _descends(pid, root, parents)}
 
 
 def _descends(pid: int, root: int, parents: dict[int, int]) -> bool:
@@ -66,7 +88,15 @@ def _descends(pid: int, root: int, parents: dict[int, int]) -> bool:
     return True
 
 
-def run_job(folder: Path, cores: int, *words: str, exits: tuple[int, ...] = (0,)) -> tuple[float, int, dict[str, Any]]:
+class JobCost(NamedTuple):
+    """What a job took: seconds without the start of Spark, the peak memory in bytes, and CPU seconds with the start."""
+
+    seconds: float
+    peak_bytes: int
+    cpu: float
+
+
+def run_job(folder: Path, cores: int, *words: str, exits: tuple[int, ...] = (0,)) -> JobCost:
     """Run `nats-bridge WORD…` on so many cores, in a process of its own, as a user does.
 
     Args:
@@ -74,9 +104,6 @@ def run_job(folder: Path, cores: int, *words: str, exits: tuple[int, ...] = (0,)
         cores: of this machine, for Spark.
         words: the command, without `--json` and `--spark spark.master`.
         exits: exit codes that are good.
-
-    Returns:
-        The seconds of the job itself, without the start of Spark; the peak memory in bytes; what it printed.
 
     Raises:
         BenchmarkError: it failed.
@@ -88,4 +115,4 @@ def run_job(folder: Path, cores: int, *words: str, exits: tuple[int, ...] = (0,)
         raise BenchmarkError(f"{words[0]}: exit {done.returncode}: {done.stderr.strip()[-500:]}")
     reported: dict[str, Any] = json.loads(done.stdout)
     parts = reported.get("sources", [reported])  # a rule's sources are copied one after the other
-    return sum(float(part["seconds"]) for part in parts), peak.held, reported
+    return JobCost(sum(float(part["seconds"]) for part in parts), peak.held, peak.cpu)

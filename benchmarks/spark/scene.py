@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -11,6 +12,7 @@ from benchmarks.raw_socket import RawSocket
 from nats_conformance.native_servers import NativeServer, fetch
 
 SOURCE = "BENCH"
+_LOOK = 0.5  # seconds
 
 
 class Scene:
@@ -45,6 +47,14 @@ class Scene:
     def empty(self, stream: str, subject: str) -> None:
         """Make a stream on disk that takes a subject and holds nothing."""
         make_empty(self.url, stream, subject)
+
+    def mirror(self, stream: str) -> None:
+        """Let the server mirror the filled stream on disk, and wait until the mirror holds it all."""
+        config = {"name": stream, "storage": "file", "mirror": {"name": SOURCE}}
+        with RawSocket(self._server.port) as connection:
+            connection.request(f"$JS.API.STREAM.CREATE.{stream}", config)
+        while self.holds(stream) < self._filled:
+            time.sleep(_LOOK)
 
     def holds(self, stream: str) -> int:
         """How many messages a stream holds."""

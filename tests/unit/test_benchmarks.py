@@ -22,6 +22,8 @@ from benchmarks.figures import Ratio, Report, median_of, percentile, table
 from benchmarks.go_copier import build
 from benchmarks.processes import Program
 from benchmarks.spark.figures import Figure, slope
+from benchmarks.spark.local_jobs import Cost
+from benchmarks.spark.targets import report as targets
 from benchmarks.workers import Send, worker
 from nats_bridge.settings.loading import load as load_configuration
 
@@ -306,3 +308,29 @@ def test_where_there_is_no_go_it_is_said_what_to_do(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BenchmarkError, match="install it, or leave out 'peers'"):
         build.built()
+
+
+@pytest.mark.parametrize(
+    ("read", "parquet", "wanted"),
+    [
+        (4.4, 5.7, [True, None, True]),  # 0.7 of the reader is less than 180,000/s
+        (4.5, 5.8, [False, None, False]),
+    ],
+)
+def test_reads_on_spark_are_compared_with_the_best_turn_of_the_reader(
+    read: float, parquet: float, wanted: list[bool | None]
+) -> None:
+    seconds = {
+        "read, noop": [9.0, read],
+        "reader without Spark": [4.0, 8.0],
+        "read, Parquet": [parquet],
+        "nats.go, ordered consumer": [1.0],
+    }
+    costs = {arm: [Cost(each, 1, 0) for each in turns] for arm, turns in seconds.items()}
+    assert [ratio.reached for ratio in targets(costs, 1_000_000).ratios] == wanted
+
+
+@pytest.mark.parametrize(("messages", "seconds", "wanted"), [(10**6, 50, None), (10**7, 45, True), (10**7, 46, False)])
+def test_jobs_on_spark_have_targets_at_ten_million_messages(messages: int, seconds: int, wanted: bool | None) -> None:
+    found = targets({"diff of two streams": [Cost(seconds, 1, 0)]}, messages)
+    assert [ratio.reached for ratio in found.ratios] == [wanted]

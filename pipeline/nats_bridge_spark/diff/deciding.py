@@ -111,12 +111,9 @@ def _share(found: Iterable[object]) -> float:
 def _is_numbered_alike(left: Side, right: Side) -> bool:
     """Return whether messages with the same sequence mostly have the same payload, in the range of both sides."""
     start = max(left.first, right.first)
-    some = (
-        left.rows.selected("sequence", "data").mapped(partial(_between, start, None), _PAYLOADS).first(_SAMPLE).kept()
-    )
+    some = left.rows.selected("sequence", "data").mapped(partial(_since, start), _PAYLOADS).first(_SAMPLE).kept()
     here = _payloads(some)
-    near = partial(_between, start, max(here, default=start))
-    there = _payloads(right.rows.selected("sequence", "data").mapped(near, _PAYLOADS).having(some, ["sequence"]))
+    there = _payloads(right.rows.selected("sequence", "data").having(some, ["sequence"]))
     alike = sum(1 for sequence, payload in there.items() if here[sequence] == payload)
     return bool(here) and alike * 2 > len(here)
 
@@ -124,11 +121,9 @@ def _is_numbered_alike(left: Side, right: Side) -> bool:
 _PAYLOADS: Final = pa.schema([("sequence", pa.int64()), ("data", pa.binary())])
 
 
-def _between(first: int, last: int | None, batches: Batches) -> Batches:
+def _since(first: int, batches: Batches) -> Batches:
     for batch in batches:
-        sequences = batch.column("sequence")
-        inside = pc.greater_equal(sequences, first)
-        yield batch.filter(inside if last is None else pc.and_(inside, pc.less_equal(sequences, last)))
+        yield batch.filter(pc.greater_equal(batch.column("sequence"), first))
 
 
 def _payloads(rows: Rows) -> dict[int, bytes]:

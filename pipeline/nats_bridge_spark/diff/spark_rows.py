@@ -26,7 +26,13 @@ from nats_bridge_spark.subject_column import wanted_function
 _LIVE: Final = ddl(COMPARED).replace("subject string", "subject binary")
 _FEW: Final = 500_000  # rows that can be sent to every task, which spares a shuffle of the others
 _NAMES: Final = {kind: name for name, kind in ARROW.items()}
-_PER_BATCH: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+_SETTINGS: Final = {
+    # With payloads of megabytes, ten thousand rows fit into no task.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+    # Otherwise Spark would not fit the number of tasks to the size of rows that are kept, and each task costs time.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+}
+"""For the length of a comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +80,11 @@ class SparkRows:
         return self._of(self.frame.limit(most))
 
     def grouped(self, keys: Sequence[str], values: Sequence[Aggregate]) -> Self:
-        """Before the shuffle nothing is added up: usually there are few rows of a key."""
+        """Identities are not added up before the shuffle, because usually few rows have the same."""
         functions = {"count": F.count, "min": F.min, "max": F.max, "sum": F.sum}
         columns = [functions[function](column).alias(f"{column}_{function}") for column, function in values]
-        if not keys:
-            return self._of(self.frame.agg(*columns))
-        return self._of(self.frame.repartition(*keys).groupBy(*keys).agg(*columns))
+        frame = self.frame.repartition(*keys) if len(keys) > 1 else self.frame
+        return self._of(frame.groupBy(*keys).agg(*columns))
 
     def together(self, keys: Sequence[str], order: Sequence[SortKey]) -> Self:
         """In as many parts as Spark finds good for their size."""
@@ -129,22 +134,21 @@ class SparkEngine:
 
 @contextmanager
 def spark_engine(spark: SparkSession) -> Iterator[SparkEngine]:
-    """Compare on Spark.
-
-    For the length of the block batches are small: with payloads of megabytes, ten thousand fit into no task.
-    """
-    before = spark.conf.get(_PER_BATCH, None)
-    spark.conf.set(_PER_BATCH, str(64 << 20))
+    """Compare on Spark, with `_SETTINGS` for the length of the block."""
+    before = {name: spark.conf.get(name, None) for name in _SETTINGS}
+    for name, value in _SETTINGS.items():
+        spark.conf.set(name, value)
     engine = SparkEngine(spark, [])
     try:
         yield engine
     finally:
         for frame in engine.held:
             frame.unpersist()
-        if before is None:
-            spark.conf.unset(_PER_BATCH)
-        else:
-            spark.conf.set(_PER_BATCH, before)
+        for name, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, earlier)
 
 
 def _live(spark: SparkSession, place: SideLocation) -> DataFrame:
