@@ -363,12 +363,13 @@ class RuleConsumer:
             # The delivery mode changed, so a consumer of the other kind takes over the position.
             await api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
             return None
-        if handled is not None and plan.position == "sent" and _position_of(info) > handled:
+        if handled is not None and _position_of(info) > handled:
             if self._has_lease:
                 # Sent since then to a process that may no longer publish.
                 await self._take_away(handled)
                 return None
-            raise self._in_use()  # the process that moved the position has published up to there
+            # The process that moved the position has published up to there, also since the last sequences were read.
+            raise self._in_use()
         after = _position_of(info) if handled is None else handled
         if other := self._differing(info["config"]):
             if info.get("push_bound") and not self._may_take(info):

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import structlog
 
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.settings import load
 from tests.live.commands import Ran, command_here
 from tests.live.raw_messages import OpenPeer
@@ -244,3 +246,44 @@ async def test_a_consumer_that_was_deleted_is_reported(
     assert (await here.peer.api(f"CONSUMER.DELETE.{here.name}.nats-bridge_rule"))["success"]
     await all_is_republished(here, url, here.rule(delivery=delivery, start={"sequence": 21}))
     assert here.bridged.sequences == list(range(1, 72))
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
+async def test_a_position_that_moves_before_the_takeover_is_read_again(
+    delivery: str,
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a rolling update: another process works between the next one's look at the position and its takeover."""
+    url = await servers.url(twin_version)
+    here = await scene(url, unique_name("moves"), raw_peer)
+    settings = settings_for(url, here.rule(delivery=delivery), dialect="native")
+    take_over, held = RuleConsumer.take_over, False
+
+    async with running(settings):
+        await here.load.burst(100)
+        await here.bridged.count(100)
+
+    async def after_another_process(consumer: RuleConsumer, handled: int | None) -> dict[str, Any] | None:
+        nonlocal held
+        if not held:
+            held = True
+            async with running(settings):
+                await here.load.burst(100)
+                await here.bridged.count(200)
+        return await take_over(consumer, handled)
+
+    monkeypatch.setattr(RuleConsumer, "take_over", after_another_process)
+    second = Sidecar(settings)
+    await second.start()
+    try:
+        await until(lambda: bool(second.runs) and second.runs[0].ready)
+        await here.load.burst(100)
+        await here.bridged.count(300)
+    finally:
+        await second.stop()
+    assert here.bridged.sequences == list(range(1, 301))
+    assert differing(here.bridged, here.native) == []
