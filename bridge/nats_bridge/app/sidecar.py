@@ -33,13 +33,12 @@ from nats_bridge.rules.loops.account_graph import AccountGraph
 from nats_bridge.rules.run import RuleRun
 from nats_bridge.rules.supervisor import Assembly, RuleSupervisor
 from nats_bridge.settings import Rule, Settings
+from nats_bridge.settings.models import LeadershipSettings
 from nats_bridge.telemetry.service import TelemetryService
 
 if TYPE_CHECKING:
     from nats_bridge.http.listener import Listener
     from nats_bridge.permissions.refusals import Refusals
-    from nats_bridge.settings.models import LeadershipSettings
-
 
 _log = structlog.get_logger("bridge.sidecar")
 
