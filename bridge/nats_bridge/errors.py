@@ -115,7 +115,6 @@ class StreamMissingError(BridgeError):
     Args:
         message: one or two lines for a person.
         connection: the connection that was searched.
-        stream: its name.
     """
 
     code = "stream_missing"
@@ -183,7 +182,6 @@ class NotPermittedError(ApiError):
     """The user may not send a request.
 
     Args:
-        place: the connection.
         subject: the request's subject.
     """
 
@@ -203,7 +201,6 @@ class InboxRefusedError(ApiError):
     """The user may not subscribe to an inbox. No answer arrives until the permissions change.
 
     Args:
-        place: the connection.
         subject: the inbox.
     """
 

@@ -49,7 +49,6 @@ class Sidecar:
     """All rules of one configuration.
 
     Args:
-        settings: the configuration.
         config_path: the file to read again on `reload`; None if there is none.
         config_hash: of that file's content before it was read, as `nats_bridge.app.reload.file_watch` makes it.
     """

@@ -51,7 +51,6 @@ async def same_stream(connection: Connection, info: Json) -> bool | None:
     """Return whether a connection reaches the same stream as another one; None if its user may not request it.
 
     Args:
-        connection: the connection.
         info: the stream as `STREAM.INFO` gives it there. Its creation time distinguishes it from others of that name.
 
     Raises:

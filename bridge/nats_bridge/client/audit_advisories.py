@@ -65,7 +65,6 @@ class Removals:
     """The advisories of one connection, for every rule that follows one of its streams.
 
     Args:
-        client: the connection.
         is_own: whether an advisory is of the connection's domain.
     """
 

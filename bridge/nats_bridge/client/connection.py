@@ -59,7 +59,6 @@ class Connection:
     """One named connection: its client, its API, and its events.
 
     Attributes:
-        name: as in the configuration.
         client: the raw-capable client.
         api: the JetStream API of the connection's account.
         removals: the server's advisories about removed messages of that account.

@@ -84,7 +84,6 @@ class JetStreamApi:
     """The API of one connection's account, or of another domain or account that a prefix leads to.
 
     Args:
-        client: a connected client.
         connection: its name in the configuration, for messages.
         client_name: the client's name, in names of consumers.
         prefix: the prefix of each request.
@@ -136,7 +135,6 @@ class JetStreamApi:
         """Send one API request (`subject` without the prefix). Return the answer's JSON.
 
         Args:
-            subject: what to ask.
             body: the request's JSON.
             fence: nothing is sent while it is closed, also when the request is repeated.
             patience: seconds for the request and its repetitions, if not the default; 0 for a single request.
@@ -167,7 +165,6 @@ class JetStreamApi:
 
         Args:
             subject: what to ask, with its prefix.
-            data: the request.
 
         Raises:
             NotPermittedError: the connection's user may not ask that.
@@ -233,9 +230,6 @@ class JetStreamApi:
         """Send one request of any kind, once. Return the answer as it is.
 
         Args:
-            subject: what to ask.
-            data: the request.
-            headers: its headers.
             within: seconds for the answer, if not the API's own.
 
         Raises:

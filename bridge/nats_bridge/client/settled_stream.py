@@ -18,7 +18,6 @@ async def settled_stream(api: JetStreamApi, stream: str, handled: int, known: Kn
 
     Args:
         api: the connection's API.
-        stream: its name.
         handled: the highest sequence that was read from it.
         known: the stream of that name that was read; None if unknown.
 

@@ -33,7 +33,6 @@ class MessageStamp(NamedTuple):
     """A message in a stream.
 
     Attributes:
-        sequence: its sequence.
         time_ns: when the stream stored it, in nanoseconds since 1970.
     """
 

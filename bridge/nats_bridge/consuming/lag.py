@@ -41,7 +41,6 @@ class StreamPosition:
     """The position of a rule in a stream.
 
     Attributes:
-        stream: its name.
         known: the facts that identify the stream.
         filters: the subjects to count; none for all.
         handled: the stream sequence up to which everything was read.

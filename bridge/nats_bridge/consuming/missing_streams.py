@@ -34,7 +34,6 @@ async def named_stream(connection: Connection, stream: str, advice: str = "") ->
 
     Args:
         connection: the connection on which it should exist.
-        stream: its name.
         advice: a hint for the error; may be empty.
 
     Raises:

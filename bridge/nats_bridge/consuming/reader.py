@@ -114,7 +114,6 @@ class Reader(ABC):
         connection: the connection that holds the stream.
         consumer: what to read through.
         sink: the receiver of the batches.
-        counters: the rule's counters.
         failed: called once with the error that ends the rule.
     """
 

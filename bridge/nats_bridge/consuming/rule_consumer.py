@@ -106,7 +106,6 @@ class Durable:
         rule: the rule that it was created for.
         stream: the stream that it reads.
         connection: the connection that holds the stream.
-        name: its name.
         owner: how its description begins.
     """
 
@@ -126,7 +125,6 @@ class Edit(NamedTuple):
     """A member of a consumer's configuration that another client has changed.
 
     Attributes:
-        field: its name.
         found: the value found; None if it is not set.
         expected: its value when the consumer was created or taken over.
     """
@@ -146,7 +144,6 @@ class ConsumerPlan:
     """The way a rule reads its stream.
 
     Attributes:
-        stream: its name.
         filters: the subjects to read; none for all (then a jump in the sequences means removed messages). Only servers
             from 2.10 on support more than one.
         headers_only: leave payloads on the server.

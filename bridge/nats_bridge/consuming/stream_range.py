@@ -100,7 +100,6 @@ async def backwards(
 
     Args:
         replay: reads them.
-        first: a sequence.
         last: the stream's last sequence.
         make: creates the receiver of a piece's messages.
         wanted: the messages found so far, if the caller collects them. Then a piece is at most as long as the rest

@@ -47,7 +47,6 @@ def durable_consumer(
 
     Args:
         connection: the connection that holds the stream.
-        stream: its name.
         consumer: the consumer's.
         acknowledges: whether messages are acknowledged.
         moved: whether another consumer keeps the position while it is recreated.
@@ -70,7 +69,6 @@ def passing_consumers(connection: str, stream: str) -> Iterator[Need]:
 
     Args:
         connection: the connection that holds the stream.
-        stream: its name.
     """
     yield from replays(connection, stream)
     yield write(connection, api_subject("CONSUMER.INFO", stream, "*"), "checks its consumer")

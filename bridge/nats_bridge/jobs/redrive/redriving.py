@@ -165,7 +165,6 @@ async def redrive(
     """Plan a redrive, and perform it if `wanted` says `apply`.
 
     Args:
-        settings: with the connection.
         wanted: what to do.
         stop: set when it should end early, in a state that the next one resumes.
         report: called with the number of letters put back, and their total.
@@ -338,7 +337,6 @@ class Redriving:
         """Publish each message once. Return False if a later redrive has to find out which were stored.
 
         Args:
-            messages: the messages.
             perhaps: ids of those that an earlier attempt may have stored, while their stream remembers its ids.
         """
         is_decided = True

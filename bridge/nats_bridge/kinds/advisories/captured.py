@@ -33,7 +33,6 @@ class CapturedAdvisories:
 
     Args:
         connection: the connection that holds the stream.
-        stream: the stream.
         subjects: which advisories.
         durable: the consumer's name.
         description: the description of the consumer, which `clean` recognises.

@@ -23,7 +23,6 @@ class CopySearch:
 
     Args:
         api: the API of the connection that holds the streams.
-        streams: the streams to search, in order.
     """
 
     def __init__(self, api: JetStreamApi, streams: Sequence[str]) -> None:

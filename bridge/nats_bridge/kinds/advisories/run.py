@@ -49,7 +49,6 @@ class AdvisoriesRun(RuleRun):
     """One advisories rule.
 
     Args:
-        rule: the rule.
         source: the connection that receives the advisories.
         target: the connection to publish on.
         context: the rule's surroundings.

@@ -66,9 +66,7 @@ class Acknowledging:
     """The acknowledgements of one entry.
 
     Args:
-        plan: the plan of the entry.
         source: the connection that holds the source.
-        counters: the counters to update.
         fence: the rule's.
     """
 

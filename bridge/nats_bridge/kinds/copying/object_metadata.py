@@ -17,7 +17,6 @@ class ObjectMetadata:
 
     Args:
         source: the stream to copy from.
-        target: the stream that receives.
     """
 
     __slots__ = ("_new", "_old", "_subjects")

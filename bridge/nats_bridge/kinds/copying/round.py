@@ -90,7 +90,6 @@ class EntryContext:
         plan: what to do.
         source: the connection that holds the source.
         target: the connection that holds the target.
-        counters: the counters to update.
         metrics: updated with every batch.
         tracing: makes spans around batches, or None.
         fence: checked before anything is written, and before a round begins.
@@ -149,11 +148,9 @@ class Round:
 
     Args:
         context: the objects that the entry's rounds share.
-        life: its state.
         streams: the entry's, as they stand.
 
     Attributes:
-        plan, life: the same.
         publisher: writes copies.
         encoder: makes them.
         reader: reads the source.

@@ -44,9 +44,6 @@ class CopyRun(RuleRun):
     """One copying rule.
 
     Args:
-        rule: the rule.
-        settings: the configuration.
-        connections: the open connections by name.
         context: the rule's surroundings.
     """
 

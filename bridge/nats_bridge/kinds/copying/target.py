@@ -79,7 +79,6 @@ class Target:
     """The properties of a target stream.
 
     Attributes:
-        name: its name.
         subjects: the subjects that it stores.
         max_message_size: the maximum bytes of header block and payload; None without a limit.
         window_ns: the duplicate window in nanoseconds; 0 without one.
@@ -120,7 +119,6 @@ class Target:
         """Read `STREAM.INFO`.
 
         Args:
-            info: the answer.
             server_version: of the server that answered.
         """
         config, server = info["config"], server_dialect(server_version)
@@ -209,7 +207,6 @@ async def last_sequence_behind(
 
     Args:
         connection: the connection of the target.
-        stream: its name.
         subject: one that it stores.
         waits: called with the reason for waiting, as a sentence, each time that the subject has no responders.
 

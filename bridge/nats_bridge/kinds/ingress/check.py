@@ -29,7 +29,6 @@ def compile_ingress(rule: SubjectTransformRule, dialect: Dialect, inbox_prefix: 
     """Return the rule's transform, with the checks of the server and those that a subscription adds.
 
     Args:
-        rule: the rule.
         dialect: whose checks.
         inbox_prefix: under which the connection gets its answers.
 

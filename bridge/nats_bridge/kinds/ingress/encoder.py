@@ -74,7 +74,6 @@ class IngressEncoder:
         source: the subject that the rule subscribes to.
         stream: the stream's name.
         subjects: the stream's subjects.
-        counters: the counters to update.
     """
 
     def __init__(

@@ -44,7 +44,6 @@ class IngressRun(RuleRun):
     """One ingress rule.
 
     Args:
-        rule: the rule.
         connection: the connection of publishers and stream.
         context: the rule's surroundings.
     """

@@ -59,7 +59,6 @@ class RepublishRun(RuleRun):
     """One republish rule.
 
     Args:
-        rule: the rule.
         source: the connection that holds the stream.
         target: the connection to publish on.
         context: the rule's surroundings.

@@ -37,7 +37,6 @@ class WatchRun(RuleRun):
     """One watch rule.
 
     Args:
-        rule: the rule.
         connection: the connection whose account is watched.
         context: the rule's surroundings.
     """

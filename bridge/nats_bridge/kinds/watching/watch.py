@@ -28,7 +28,6 @@ class LinkState:
     """The state of one link.
 
     Attributes:
-        link: the link.
         condition: how it does.
         missing: the number of messages missing in the target; None if unknown.
         position: the newest sequence of the source that the target has.
@@ -147,9 +146,6 @@ class _Watched:
 class StreamSelection:
     """Names of streams, with `*` for any characters.
 
-    Args:
-        patterns: the names.
-
     Attributes:
         named: those without `*`: streams that must be there.
     """
@@ -184,7 +180,6 @@ class Watch:
     """Watches the links of one account.
 
     Attributes:
-        connection: its connection.
         stalled_after: seconds without progress that make a stall.
         rate: the limit of requests.
         selection: the streams whose mirrors and sources are watched.

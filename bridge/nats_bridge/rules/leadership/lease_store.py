@@ -112,7 +112,6 @@ class LeaseStore:
     Args:
         connection: a separate connection, so that nothing else delays it.
         sidecar: the sidecar's name.
-        bucket: the name of the bucket with the leases.
         timing: the time limits for answers.
         hint: called for each write of a lease, including this replica's.
         announced: called for each announcement with a replica's name and the number of rules that it leads, or None

@@ -105,7 +105,6 @@ class Leases(Leadership):
     Args:
         connection: a connection only for leases; `close` closes it.
         sidecar: the sidecar's name, the same in all replicas.
-        bucket: the name of the bucket with the leases.
         ttl: seconds without a renewal after which another replica takes over.
         share: the sharing of rules among replicas; None if a rule stays with its leader.
     """

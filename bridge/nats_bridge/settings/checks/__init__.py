@@ -23,7 +23,6 @@ def settings_problems(settings: Settings, environ: Mapping[str, str]) -> Iterato
     """Yield the problems of a configuration whose parts are well formed.
 
     Args:
-        settings: the configuration.
         environ: the variables that locate the contexts of `nats`.
     """
     if not settings.rules:

@@ -89,7 +89,6 @@ async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[Searc
 
     Args:
         api: the API of the target's connection.
-        stream: the target.
         last: its last sequence.
         wanted: what to look for.
 

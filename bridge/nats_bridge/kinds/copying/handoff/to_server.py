@@ -54,9 +54,6 @@ class CopyingHandoff:
     """Reads a rule that copies, and its streams.
 
     Args:
-        rule: the rule.
-        settings: the configuration.
-        connections: the open connections by name.
         wish: the user's request.
     """
 

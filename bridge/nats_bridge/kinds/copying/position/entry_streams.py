@@ -100,7 +100,6 @@ async def read_tail(
 
     Args:
         api: the API of the target's connection.
-        stream: the target.
         last: its last sequence.
         record_of: returns the source record in a header block of the entry's copies; None for other messages.
         wanted: the number of copies that is enough.

@@ -37,7 +37,6 @@ class FormerConsumers:
     """The former consumers of one rule.
 
     Args:
-        connections: the open connections by name.
         fence: the rule's.
     """
 

@@ -25,9 +25,6 @@ class GapFiller:
         source: the source's name, for messages.
         key: the entry's key for message ids.
         filler: the subject for fillers; None without one.
-
-    Attributes:
-        key: the same.
     """
 
     def __init__(self, rule: str, source: str, key: bytes, filler: str | None) -> None:
