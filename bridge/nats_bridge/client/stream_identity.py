@@ -19,12 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeAlias
+from typing import Literal, NamedTuple, Self, TypeAlias
 
+from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_transforms.timestamp import nanoseconds_of
-
-if TYPE_CHECKING:
-    from nats_bridge.client.jetstream_api import JetStreamApi, Json
 
 Verdict: TypeAlias = Literal["same", "recreated", "unknown"]
 

@@ -12,30 +12,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nats_bridge.client.connection import Connection
 from nats_bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.client.stream_advisories import StreamEvents
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import NO_ANSWER, WITHOUT_ADVISORY
+from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.errors import ApiError, BridgeError, NotPermittedError
 from nats_bridge.kinds.ingress.check import IngressTarget, compile_ingress, read_stream
 from nats_bridge.kinds.ingress.encoder import IngressCounters, IngressEncoder
+from nats_bridge.kinds.ingress.model import SubjectTransformRule
 from nats_bridge.observability.rule_metrics import InFlight
-from nats_bridge.rules.context import queue_group
+from nats_bridge.rules.context import RuleContext, queue_group
 from nats_bridge.rules.delivery import CorePublisher
 from nats_bridge.rules.run import RuleRun
 from nats_transforms.subject import matches
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from nats_bridge.client.connection import Connection
-    from nats_bridge.client.wire import BatchSubscription, Delivered
-    from nats_bridge.kinds.ingress.model import SubjectTransformRule
-    from nats_bridge.rules.context import RuleContext
-
 
 _MOST_WAITING = 64 << 20  # bytes that may wait to be written
 
