@@ -151,6 +151,8 @@ class ConsumerInUseError(RuleRefusedError):
 class ApiError(BridgeError):
     """The JetStream API answered with an error, or did not answer.
 
+    Whatever asks a server may raise it. A docstring names it only if that tells more.
+
     Args:
         message: one or two lines for a person.
         http_code: the server's `code` (408 when it did not answer in time).

@@ -52,9 +52,6 @@ async def same_stream(connection: Connection, info: Json) -> bool | None:
 
     Args:
         info: the stream as `STREAM.INFO` gives it there. Its creation time distinguishes it from others of that name.
-
-    Raises:
-        ApiError: the server does not answer.
     """
     try:
         other = await connection.api.stream_info(info["config"]["name"])

@@ -401,9 +401,6 @@ class JetStreamApi:
         """Delete an ephemeral consumer that no longer has a subscriber.
 
         If the user lacks the permission, only one attempt is made. The server removes inactive consumers seconds later.
-
-        Raises:
-            ApiError: the server refuses, or does not answer.
         """
         if stream in self._not_to_delete_from:
             release_name(stream, consumer)

@@ -96,9 +96,6 @@ class KnownStream:
         Args:
             api: the API of the stream's connection.
             info: its `STREAM.INFO`.
-
-        Raises:
-            ApiError: the server does not answer.
         """
         if info["created"] == self.created:
             return "same"

@@ -33,9 +33,6 @@ class CopySearch:
         """Return the copy of a message, restored to its form in the source as far as possible.
 
         None if no copy is found.
-
-        Raises:
-            ApiError: the server does not answer.
         """
         for stream in self._streams:
             try:

@@ -183,9 +183,6 @@ async def consumer_filters(api: JetStreamApi, info: Json, filters: tuple[str, ..
         api: the API of the connection that holds the source.
         info: its `STREAM.INFO`.
         filters: the filters of the entry; empty for everything.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     messages = int(info["state"]["messages"])
     if not filters or not messages or info["config"].get("storage") == "memory":

@@ -117,9 +117,6 @@ class Looking:
         Args:
             target: `STREAM.INFO` of the target.
             listed: the source's state, if it is in the same account and was listed with the target.
-
-        Raises:
-            ApiError: the target's server does not answer.
         """
         position = await self._position_in(target)
         if listed is not None and self._complete == _both(listed, target):

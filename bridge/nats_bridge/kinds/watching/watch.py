@@ -196,11 +196,7 @@ class Watch:
     _watched: dict[object, _Watched] = field(default_factory=dict)
 
     async def look(self) -> list[LinkState]:
-        """Compare source and target of every link there is now.
-
-        Raises:
-            ApiError: the server does not answer.
-        """
+        """Compare source and target of every link there is now."""
         try:
             return await self._look()
         except ApiError:

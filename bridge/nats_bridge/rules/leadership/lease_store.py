@@ -71,9 +71,6 @@ async def remove_lease(api: JetStreamApi, bucket: str, sidecar: str, rule: str) 
     """Remove a rule's lease with its position. Return whether there was one.
 
     It purges the key as clients of key-value buckets do, which needs no permission beyond those for holding a lease.
-
-    Raises:
-        ApiError: the server does not answer.
     """
     subject = lease_subject(bucket, sidecar, rule)
     newest = await api.last_message(bucket_stream(bucket), subject)

@@ -91,9 +91,6 @@ async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[Searc
         api: the API of the target's connection.
         last: its last sequence.
         wanted: what to look for.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     first = await first_sequence(api, stream)
     found: list[Found | None] = [None] * len(wanted)

@@ -375,9 +375,6 @@ async def copying_consumer(connection: Connection, source: str, owner: str) -> s
         connection: the connection that holds the source.
         source: the source's name.
         owner: how the descriptions of the rule's consumers begin.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     for info in await connection.api.consumers(source):
         if info.get("push_bound") and str(info["config"].get("description", "")).startswith(owner):
