@@ -99,11 +99,6 @@ class Sidecar:
         return self._assembly.connections if self._assembly is not None else {}
 
     @property
-    def reloads(self) -> Mapping[str, int]:
-        """Counts of reloads by result."""
-        return self.reloader.results
-
-    @property
     def error(self) -> BaseException | None:
         """The error of the first rule that has failed, or the error that ended the sidecar."""
         return next((supervisor.error for supervisor in self.supervisors if supervisor.error is not None), self._ended)

@@ -57,7 +57,7 @@ class AdvisoriesRun(RuleRun):
     rule: AdvisoriesRule
 
     def __init__(self, rule: AdvisoriesRule, source: Connection, target: Connection, context: RuleContext) -> None:
-        super().__init__(rule, AdvisoriesCounters(), context)
+        super().__init__(rule, AdvisoriesCounters(), context, "", source, target)
         self._source = source
         self._target = target
         self._fetch = MessageFetch(rule.name, source)
@@ -151,11 +151,6 @@ class AdvisoriesRun(RuleRun):
         """Whether advisories are received, and messages accepted, at this moment."""
         connected = self._source.client.is_connected and self._target.client.is_connected
         return self.state == "ready" and connected and not self._publisher.waits_for
-
-    @property
-    def connections(self) -> tuple[Connection, ...]:
-        """The connections of advisories and target."""
-        return (self._source,) if self._target is self._source else (self._source, self._target)
 
     def _waits_for(self) -> str | None:
         if self._worker is None:

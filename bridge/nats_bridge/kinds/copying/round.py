@@ -136,7 +136,7 @@ class EntryContext:
     def target_of(self, info: Json) -> Target:
         """Return the target, by its `STREAM.INFO`."""
         target = Target.of(info, self.target.server_version)
-        return target.with_record_header(TWIN_HEADER) if self.twin else target
+        return replace(target, record_header=TWIN_HEADER) if self.twin else target
 
     def is_blocked(self, reason: str) -> None:
         """Note that a stream does not answer."""

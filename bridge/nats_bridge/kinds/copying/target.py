@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from nats_bridge.client import nats_py
@@ -168,10 +168,6 @@ class Target:
     def counts_copies(self) -> bool:
         """Whether its sequences show how many messages it has stored, as long as no other client writes."""
         return self.replicas == 1 and self.window_ns > 0 and not self.full_is_refused and not self.fed_by_server
-
-    def with_record_header(self, header: bytes) -> Target:
-        """Return a target that uses another name for source records."""
-        return replace(self, record_header=header)
 
     def takes(self, subject: bytes) -> bool:
         """Return whether it stores messages of a subject."""

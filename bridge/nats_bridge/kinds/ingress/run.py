@@ -46,7 +46,7 @@ class IngressRun(RuleRun):
     rule: SubjectTransformRule
 
     def __init__(self, rule: SubjectTransformRule, connection: Connection, context: RuleContext) -> None:
-        super().__init__(rule, IngressCounters(), context, rule.stream)
+        super().__init__(rule, IngressCounters(), context, rule.stream, connection)
         self._connection = connection
         self._target: IngressTarget | None = None
         self._paused_because = ""
@@ -120,11 +120,6 @@ class IngressRun(RuleRun):
     def ready(self) -> bool:
         """Whether publishers' messages reach the stream at this moment."""
         return self.state == "ready" and self._subscription is not None and self._connection.client.is_connected
-
-    @property
-    def connections(self) -> tuple[Connection, ...]:
-        """The connection of publishers and stream."""
-        return (self._connection,)
 
     def _waits_for(self) -> str | None:
         if self._paused_because:

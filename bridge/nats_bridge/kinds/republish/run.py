@@ -351,11 +351,6 @@ class RepublishRun(RuleRun):
             await deletions.unsubscribe()
 
     @property
-    def filtered(self) -> bool:
-        """Whether the server leaves out subjects that the rule does not mean."""
-        return self._filter is not None
-
-    @property
     def ready(self) -> bool:
         """Whether the rule has its starting point, its consumer, and a server to publish to, at this moment."""
         attached = self._reader is not None and self._reader.attached

@@ -40,7 +40,7 @@ class SearchedRecords:
 
     Attributes:
         sourcing: the compiled entry.
-        headers: the names under which records count.
+        headers: the names under which records count; empty for all that the bridge counts as its own.
         subjects: the stored subjects to search.
         two_fields_only: whether only records without filter and destination count.
     """
@@ -61,11 +61,6 @@ class SearchedRecords:
             if self.sourcing.is_own(record):
                 return record.sequence
         return None
-
-
-def own_wanted(sourcing: Sourcing) -> SearchedRecords:
-    """Return the copies of an entry that the bridge counts as its own."""
-    return SearchedRecords(sourcing, ())
 
 
 def native_wanted(entry: Json, server: Dialect) -> SearchedRecords:

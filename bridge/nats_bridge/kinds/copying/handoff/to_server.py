@@ -22,7 +22,7 @@ from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.errors import ApiError, BridgeError
-from nats_bridge.kinds.copying.handoff.native_search import Found, find, native_wanted, own_wanted
+from nats_bridge.kinds.copying.handoff.native_search import Found, SearchedRecords, find, native_wanted
 from nats_bridge.kinds.copying.handoff.position import EntryRefusedError, check_newest, copied_up_to
 from nats_bridge.kinds.copying.handoff.spelling import as_transforms, spellings
 from nats_bridge.kinds.copying.model import CopyingRule
@@ -220,7 +220,8 @@ class CopyingHandoff:
         if given is not None and not (reached or 0) <= given <= streams.source_last:
             least = f"the newest copy in '{self._rule.target_stream}' is of {reached}" if reached else "0 is the least"
             raise EntryRefusedError(f"--after {given}: {least}, and the last sequence there is {streams.source_last}")
-        (newest,) = await find(self._target.api, self._rule.target_stream, streams.last, [own_wanted(streams.sourcing)])
+        own = SearchedRecords(streams.sourcing, ())
+        (newest,) = await find(self._target.api, self._rule.target_stream, streams.last, [own])
         if given is None:
             await check_newest(streams, newest, reached)
         if reached is None and given is None:
