@@ -17,7 +17,6 @@ async def settled_stream(api: JetStreamApi, stream: str, handled: int, known: Kn
     answer of a stream with one replica is always right.
 
     Args:
-        api: the connection's API.
         handled: the highest sequence that was read from it.
         known: the stream of that name that was read; None if unknown.
     """

@@ -175,13 +175,11 @@ class RuleConsumer:
     """The consumer of one rule.
 
     Args:
-        api: the connection's API.
         plan: how to read.
         fence: the rule's. With a lease, the durable consumer is taken without asking, and changed only while it is
             open.
 
     Attributes:
-        fence: the rule's.
         inbox: the deliver subject; set before `take_over` and `create`.
         name: its name on the server, empty before there is one.
         limit: the number of unacknowledged messages that it may send ahead; None for no limit.

@@ -71,8 +71,6 @@ async def read_piece(
 
     Args:
         replay: reads them.
-        low: the first sequence.
-        high: the last one.
         make: creates the receiver of the messages, again for each time that they are read.
         newest: whether `high` may be the stream's end, which a replica may not have reached yet.
     """

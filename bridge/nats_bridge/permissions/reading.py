@@ -47,7 +47,6 @@ def durable_consumer(
 
     Args:
         connection: the connection that holds the stream.
-        consumer: the consumer's.
         acknowledges: whether messages are acknowledged.
         moved: whether another consumer keeps the position while it is recreated.
     """

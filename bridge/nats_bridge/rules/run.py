@@ -55,7 +55,6 @@ class RuleRun(ABC):
 
     Args:
         rule: the rule, of the kind's own model.
-        context: the rule's surroundings.
         stream: the stream for its log lines; empty for none.
         connections: the connections that it works with.
 

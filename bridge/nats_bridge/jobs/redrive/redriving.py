@@ -165,7 +165,6 @@ async def redrive(
     """Plan a redrive, and perform it if `wanted` says `apply`.
 
     Args:
-        wanted: what to do.
         stop: set when it should end early, in a state that the next one resumes.
         report: called with the number of letters put back, and their total.
 

@@ -102,7 +102,6 @@ def attached_block(advisory: Advisory, message: StoredMessage, *, timed: bool, h
     """Return the header block of the message for an advisory.
 
     Args:
-        message: the message as it is stored.
         timed: whether the dialect's republished messages contain the time.
         headers_only: whether the payload is left out.
     """

@@ -34,7 +34,6 @@ class CapturedAdvisories:
     Args:
         connection: the connection that holds the stream.
         subjects: which advisories.
-        durable: the consumer's name.
         description: the description of the consumer, which `clean` recognises.
         most: the maximum number at a time.
         deliver: called with each batch.

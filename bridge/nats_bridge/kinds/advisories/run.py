@@ -51,7 +51,6 @@ class AdvisoriesRun(RuleRun):
     Args:
         source: the connection that receives the advisories.
         target: the connection to publish on.
-        context: the rule's surroundings.
     """
 
     rule: AdvisoriesRule

@@ -67,7 +67,6 @@ class Acknowledging:
 
     Args:
         source: the connection that holds the source.
-        fence: the rule's.
     """
 
     def __init__(self, plan: EntryPlan, source: Connection, counters: CopyCounters, fence: WriteFence) -> None:

@@ -32,9 +32,7 @@ class EntryPlan:
     """The plan of an entry.
 
     Attributes:
-        rule: the rule's name.
         owner: how the descriptions of the rule's consumers begin.
-        sourcing: the compiled entry.
         probe: a subject that the target stores, for barriers.
         filters: the filters of the source's consumer; none for everything.
         on_recreated: what to do when the source is a new stream of the same name.

@@ -87,7 +87,6 @@ class EntryContext:
     """The state that the rounds of an entry share.
 
     Attributes:
-        plan: what to do.
         source: the connection that holds the source.
         target: the connection that holds the target.
         metrics: updated with every batch.

@@ -41,11 +41,7 @@ _CLOSE = 2.0  # seconds for closing the rule's own connection
 
 
 class CopyRun(RuleRun):
-    """One copying rule.
-
-    Args:
-        context: the rule's surroundings.
-    """
+    """One copying rule."""
 
     rule: CopyingRule
 

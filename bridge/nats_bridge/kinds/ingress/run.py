@@ -40,7 +40,6 @@ class IngressRun(RuleRun):
 
     Args:
         connection: the connection of publishers and stream.
-        context: the rule's surroundings.
     """
 
     rule: SubjectTransformRule

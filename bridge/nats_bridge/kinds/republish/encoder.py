@@ -68,7 +68,6 @@ class RepublishEncoder:
     """Turns delivered messages of one stream into `HPUB` operations.
 
     Args:
-        republish: the compiled rule.
         retention: the model of removals from the stream.
         own_subjects: the stream's subjects, if the target is in the stream's account. Messages with such a destination
             are not published, because they would be stored and republished endlessly.

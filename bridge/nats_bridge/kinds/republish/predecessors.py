@@ -72,7 +72,6 @@ class Predecessors:
         connection: the connection that holds the stream.
         encoder: has the model of the stream.
         last_encoded: returns the sequence and the time of the last message that the encoder was given.
-        log: the rule's.
     """
 
     def __init__(

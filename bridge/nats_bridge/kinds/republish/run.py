@@ -61,7 +61,6 @@ class RepublishRun(RuleRun):
     Args:
         source: the connection that holds the stream.
         target: the connection to publish on.
-        context: the rule's surroundings.
 
     Attributes:
         republish: the compiled rule; set by `check`.

@@ -75,7 +75,6 @@ async def take_over_from_sidecar(
 
     Args:
         rule: a durable rule whose sidecar is stopped.
-        sidecar: the sidecar's name.
         dialect_text: the dialect that the rule runs with, or `native`.
         update: the body of the `STREAM.UPDATE`.
 

@@ -35,7 +35,6 @@ class WatchRun(RuleRun):
 
     Args:
         connection: the connection whose account is watched.
-        context: the rule's surroundings.
     """
 
     rule: WatchRule

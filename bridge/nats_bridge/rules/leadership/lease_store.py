@@ -108,7 +108,6 @@ class LeaseStore:
 
     Args:
         connection: a separate connection, so that nothing else delays it.
-        sidecar: the sidecar's name.
         timing: the time limits for answers.
         hint: called for each write of a lease, including this replica's.
         announced: called for each announcement with a replica's name and the number of rules that it leads, or None

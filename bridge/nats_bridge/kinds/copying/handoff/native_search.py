@@ -39,7 +39,6 @@ class SearchedRecords:
     """The records to look for.
 
     Attributes:
-        sourcing: the compiled entry.
         headers: the names under which records count; empty for all that the bridge counts as its own.
         subjects: the stored subjects to search.
         two_fields_only: whether only records without filter and destination count.

@@ -374,7 +374,6 @@ async def copying_consumer(connection: Connection, source: str, owner: str) -> s
 
     Args:
         connection: the connection that holds the source.
-        source: the source's name.
         owner: how the descriptions of the rule's consumers begin.
     """
     for info in await connection.api.consumers(source):

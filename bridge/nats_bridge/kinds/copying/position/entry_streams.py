@@ -201,7 +201,6 @@ class EntryStreams:
     """Source and target of an entry.
 
     Attributes:
-        sourcing: the compiled entry.
         source: reads the source's messages, headers only.
         source_info: the source's `STREAM.INFO`.
         target_api: the API of the connection that holds the target.

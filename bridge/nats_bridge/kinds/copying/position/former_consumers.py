@@ -34,11 +34,7 @@ class _Former:
 
 
 class FormerConsumers:
-    """The former consumers of one rule.
-
-    Args:
-        fence: the rule's.
-    """
+    """The former consumers of one rule."""
 
     def __init__(self, connections: Mapping[str, Connection], fence: WriteFence) -> None:
         self._connections = connections
