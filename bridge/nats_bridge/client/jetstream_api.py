@@ -475,17 +475,9 @@ class JetStreamApi:
         )
         return (int(reply["message"]["seq"]), nanoseconds_of(reply["message"]["time"])) if reply else None
 
-    async def _unless(
-        self,
-        absent: int,
-        subject: str,
-        body: Json | None = None,
-        *,
-        fence: WriteFence = ALWAYS_OPEN,
-        patience: float | None = None,
-    ) -> Json | None:
+    async def _unless(self, absent: int, subject: str, body: Json | None = None, **options: Any) -> Json | None:
         try:
-            return await self.request(subject, body, fence=fence, patience=patience)
+            return await self.request(subject, body, **options)
         except ApiError as error:
             if error.err_code == absent:
                 return None
