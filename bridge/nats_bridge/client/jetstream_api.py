@@ -466,9 +466,7 @@ class JetStreamApi:
     async def next_message(self, stream: str, subject: str, sequence: int) -> tuple[int, int] | None:
         """Return the first message from a sequence on whose subject matches, which may have wildcards.
 
-        Returns:
-            Return the sequence of the next message, and its time in nanoseconds since 1970; None if there is no such
-            message.
+        Only its sequence, and its time in nanoseconds since 1970; None if no such message exists.
         """
         reply = await self._unless(
             MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": subject}
