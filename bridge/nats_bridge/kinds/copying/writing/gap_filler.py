@@ -56,16 +56,6 @@ class GapFiller:
         if start < len(operations):
             yield operations[start:], False
 
-    def until(self, end: int) -> Iterator[list[Operation]]:
-        """Fillers for all numbers that are missing before `end`, in pieces.
-
-        Raises:
-            RuleRefusedError: a number is missing and no subject for fillers is set.
-        """
-        first, self._next = self._next, max(self._next, end)
-        if first < end:
-            yield from self._fillers(first, end)
-
     def _fillers(self, first: int, end: int) -> Iterator[list[Operation]]:
         if self._filler is None:
             missing = f"{first}" if end == first + 1 else f"{first} to {end - 1}"
