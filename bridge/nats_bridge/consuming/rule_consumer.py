@@ -103,13 +103,11 @@ class Durable:
     """A durable consumer that keeps a rule's position. It stays on its server when the rule is removed.
 
     Attributes:
-        rule: the rule that it was created for.
         stream: the stream that it reads.
         connection: the connection that holds the stream.
         owner: how its description begins.
     """
 
-    rule: str
     stream: str
     connection: str
     name: str
@@ -118,7 +116,7 @@ class Durable:
     @classmethod
     def of(cls, rule: str, stream: str, connection: str, sidecar: str) -> Durable:
         """Return the durable consumer of a rule that has exactly one."""
-        return cls(rule, stream, connection, durable_name(sidecar, rule), consumer_owner(sidecar, rule))
+        return cls(stream, connection, durable_name(sidecar, rule), consumer_owner(sidecar, rule))
 
 
 class Edit(NamedTuple):

@@ -218,11 +218,6 @@ class RuleSupervisor:
         return f" ({obstacle})" if obstacle else ""
 
     @property
-    def has_work(self) -> bool:
-        """Whether it has received messages that are not published or not confirmed yet."""
-        return self._open_run is not None and self._open_run.run.has_work
-
-    @property
     def _open_run(self) -> OpenRun | None:
         return self._last if self._last is not None and not self._last.ended else None
 
