@@ -115,7 +115,6 @@ class StreamMissingError(BridgeError):
     Args:
         message: one or two lines for a person.
         connection: the connection that was searched.
-        stream: its name.
     """
 
     code = "stream_missing"
@@ -152,6 +151,8 @@ class ConsumerInUseError(RuleRefusedError):
 class ApiError(BridgeError):
     """The JetStream API answered with an error, or did not answer.
 
+    Whatever asks a server may raise it. A docstring names it only if that tells more.
+
     Args:
         message: one or two lines for a person.
         http_code: the server's `code` (408 when it did not answer in time).
@@ -183,7 +184,6 @@ class NotPermittedError(ApiError):
     """The user may not send a request.
 
     Args:
-        place: the connection.
         subject: the request's subject.
     """
 
@@ -203,7 +203,6 @@ class InboxRefusedError(ApiError):
     """The user may not subscribe to an inbox. No answer arrives until the permissions change.
 
     Args:
-        place: the connection.
         subject: the inbox.
     """
 

@@ -22,7 +22,6 @@ class StateTable(Generic[_State, _Event]):
             if the event must not happen.
 
     Attributes:
-        drawing: the same.
         rows: by state and event, the state that follows.
     """
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_bridge.errors import ConfigError
-from nats_bridge.settings import KvSource, Rule, Source, SubjectTransform, load
+from nats_bridge.settings import Rule, Source, load
+from nats_bridge.settings.rule_parts import KvSource, SubjectTransform
 from nats_transforms.dialect import Dialect, dialect
 from nats_transforms.errors import StreamConfigError
 from nats_transforms.sourcing import compile_sourcing

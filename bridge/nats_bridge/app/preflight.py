@@ -20,7 +20,6 @@ async def check_server(settings: Settings, server_url: str | None) -> list[Check
     """Check every rule against its servers without creating anything there.
 
     Args:
-        settings: the configuration.
         server_url: used instead of every connection's servers, if given.
 
     Raises:
@@ -37,7 +36,6 @@ async def with_server(
     """Open the configuration's connections, return the answer of `ask`, and close them.
 
     Args:
-        settings: the configuration.
         server_url: used instead of every connection's servers, if given.
         question: called with the configuration and its open connections.
 

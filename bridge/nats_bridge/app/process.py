@@ -32,7 +32,6 @@ async def run(settings: Settings, config_path: Path, config_hash: str | None = N
     """Run until SIGTERM or SIGINT; a second signal ends at once. SIGHUP reloads.
 
     Args:
-        settings: the configuration.
         config_path: the path of the configuration, for the log and for reloads.
         config_hash: the hash of the file's content when it was read; None computes it now.
 

@@ -33,13 +33,12 @@ from nats_bridge.rules.loops.account_graph import AccountGraph
 from nats_bridge.rules.run import RuleRun
 from nats_bridge.rules.supervisor import Assembly, RuleSupervisor
 from nats_bridge.settings import Rule, Settings
+from nats_bridge.settings.models import LeadershipSettings
 from nats_bridge.telemetry.service import TelemetryService
 
 if TYPE_CHECKING:
     from nats_bridge.http.listener import Listener
     from nats_bridge.permissions.refusals import Refusals
-    from nats_bridge.settings.models import LeadershipSettings
-
 
 _log = structlog.get_logger("bridge.sidecar")
 
@@ -50,7 +49,6 @@ class Sidecar:
     """All rules of one configuration.
 
     Args:
-        settings: the configuration.
         config_path: the file to read again on `reload`; None if there is none.
         config_hash: of that file's content before it was read, as `nats_bridge.app.reload.file_watch` makes it.
     """
@@ -99,11 +97,6 @@ class Sidecar:
     def connections(self) -> Mapping[str, Connection]:
         """The connections in use, by name."""
         return self._assembly.connections if self._assembly is not None else {}
-
-    @property
-    def reloads(self) -> Mapping[str, int]:
-        """Counts of reloads by result."""
-        return self.reloader.results
 
     @property
     def error(self) -> BaseException | None:

@@ -115,7 +115,7 @@ def _check(config: Path, server: str | None, *, permissions: bool, nsc: bool, as
             url = _url(server)
             if permissions:
                 from nats_bridge.jobs.stream_facts import look_up
-                from nats_bridge.permissions import as_nsc, as_text, grants_of
+                from nats_bridge.permissions.granting import as_nsc, as_text, grants_of
 
                 known = ask(with_server(settings, url, look_up)) if server else None
                 click.echo((as_nsc if nsc else as_text)(grants_of(settings, known)))

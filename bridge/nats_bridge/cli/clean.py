@@ -22,7 +22,6 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
     """Delete the rules' durable consumers and leases. At its next start such a rule follows its `start` setting again.
 
     Args:
-        settings: the configuration.
         rules: names of rules; empty for all rules.
 
     Returns:

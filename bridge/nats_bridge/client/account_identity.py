@@ -51,11 +51,7 @@ async def same_stream(connection: Connection, info: Json) -> bool | None:
     """Return whether a connection reaches the same stream as another one; None if its user may not request it.
 
     Args:
-        connection: the connection.
         info: the stream as `STREAM.INFO` gives it there. Its creation time distinguishes it from others of that name.
-
-    Raises:
-        ApiError: the server does not answer.
     """
     try:
         other = await connection.api.stream_info(info["config"]["name"])

@@ -15,19 +15,12 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from nats_bridge.client.wire import BatchSubscription, Delivered, WireClient
 from nats_transforms.timestamp import nanoseconds_of
 
-if TYPE_CHECKING:
-    from nats_bridge.client.wire import BatchSubscription, Delivered, WireClient
-
-
 AUDIT_SUBJECT = "$JS.EVENT.ADVISORY.API"
-
-_DELETE = "$JS.API.STREAM.MSG.DELETE."
-_PURGE = "$JS.API.STREAM.PURGE."
-_UPDATE = "$JS.API.STREAM.UPDATE."
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +58,6 @@ class Removals:
     """The advisories of one connection, for every rule that follows one of its streams.
 
     Args:
-        client: the connection.
         is_own: whether an advisory is of the connection's domain.
     """
 
@@ -127,10 +119,10 @@ def _read(data: bytes) -> Removal | None:
     body = json.loads(request) if request.startswith("{") else {}
     stream = subject.rpartition(".")[2]
     time_ns = nanoseconds_of(advisory["timestamp"])
-    if _DELETE[8:] in subject:
+    if "STREAM.MSG.DELETE." in subject:
         return Deleted(stream, time_ns, int(body.get("seq", 0)))
-    if _PURGE[8:] in subject:
+    if "STREAM.PURGE." in subject:
         return Purged(stream, time_ns, str(body.get("filter", "")), int(body.get("seq", 0)), int(body.get("keep", 0)))
-    if _UPDATE[8:] in subject:
+    if "STREAM.UPDATE." in subject:
         return Changed(stream, time_ns)
     return None

@@ -41,7 +41,6 @@ class FailedAttempts:
     """Attempts on one server since it accepted the connection, all without success.
 
     Attributes:
-        server: its address.
         reason: why the last one failed.
         at: when that was.
         count: the number of attempts.
@@ -59,8 +58,6 @@ class Connection:
     """One named connection: its client, its API, and its events.
 
     Attributes:
-        name: as in the configuration.
-        client: the raw-capable client.
         api: the JetStream API of the connection's account.
         removals: the server's advisories about removed messages of that account.
         servers: the configured addresses, without user names and passwords.

@@ -25,8 +25,6 @@ async def open_connections(
     """Open the named connections. If one fails, none stays open.
 
     Args:
-        settings: the configuration.
-        names: the names.
         patiently: keep trying connections that no server accepts, unless servers refuse all of them, which means wrong
             credentials or TLS.
 

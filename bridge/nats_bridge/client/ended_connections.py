@@ -43,11 +43,7 @@ class _Established:
 
 
 class EndedConnections:
-    """The past connections of one client.
-
-    Args:
-        client: the client.
-    """
+    """The past connections of one client."""
 
     def __init__(self, client: WireClient) -> None:
         self._client = client

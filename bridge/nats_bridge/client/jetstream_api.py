@@ -84,7 +84,6 @@ class JetStreamApi:
     """The API of one connection's account, or of another domain or account that a prefix leads to.
 
     Args:
-        client: a connected client.
         connection: its name in the configuration, for messages.
         client_name: the client's name, in names of consumers.
         prefix: the prefix of each request.
@@ -136,7 +135,6 @@ class JetStreamApi:
         """Send one API request (`subject` without the prefix). Return the answer's JSON.
 
         Args:
-            subject: what to ask.
             body: the request's JSON.
             fence: nothing is sent while it is closed, also when the request is repeated.
             patience: seconds for the request and its repetitions, if not the default; 0 for a single request.
@@ -167,7 +165,6 @@ class JetStreamApi:
 
         Args:
             subject: what to ask, with its prefix.
-            data: the request.
 
         Raises:
             NotPermittedError: the connection's user may not ask that.
@@ -233,9 +230,6 @@ class JetStreamApi:
         """Send one request of any kind, once. Return the answer as it is.
 
         Args:
-            subject: what to ask.
-            data: the request.
-            headers: its headers.
             within: seconds for the answer, if not the API's own.
 
         Raises:
@@ -407,9 +401,6 @@ class JetStreamApi:
         """Delete an ephemeral consumer that no longer has a subscriber.
 
         If the user lacks the permission, only one attempt is made. The server removes inactive consumers seconds later.
-
-        Raises:
-            ApiError: the server refuses, or does not answer.
         """
         if stream in self._not_to_delete_from:
             release_name(stream, consumer)
@@ -475,26 +466,16 @@ class JetStreamApi:
     async def next_message(self, stream: str, subject: str, sequence: int) -> tuple[int, int] | None:
         """Return the first message from a sequence on whose subject matches, which may have wildcards.
 
-        Returns:
-            Return the sequence of the next message, and its time in nanoseconds since 1970; None if there is no such
-            message.
+        Only its sequence, and its time in nanoseconds since 1970; None if no such message exists.
         """
         reply = await self._unless(
             MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": subject}
         )
         return (int(reply["message"]["seq"]), nanoseconds_of(reply["message"]["time"])) if reply else None
 
-    async def _unless(
-        self,
-        absent: int,
-        subject: str,
-        body: Json | None = None,
-        *,
-        fence: WriteFence = ALWAYS_OPEN,
-        patience: float | None = None,
-    ) -> Json | None:
+    async def _unless(self, absent: int, subject: str, body: Json | None = None, **options: Any) -> Json | None:
         try:
-            return await self.request(subject, body, fence=fence, patience=patience)
+            return await self.request(subject, body, **options)
         except ApiError as error:
             if error.err_code == absent:
                 return None

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from nats_bridge.api_error_codes import class_of
-
-if TYPE_CHECKING:
-    from nats_bridge.client.wire import Delivered
-
+from nats_bridge.client.wire import Delivered
 
 SEALED = 10109
 INCREMENT_MISSING = 10169

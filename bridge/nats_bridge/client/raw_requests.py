@@ -14,11 +14,7 @@ _NO_RESPONDERS = b"NATS/1.0 503"
 
 
 class RawRequests:
-    """Requests over one connection, any number of them pending.
-
-    Args:
-        connection: the connection.
-    """
+    """Requests over one connection, any number of them pending."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -17,13 +17,8 @@ async def settled_stream(api: JetStreamApi, stream: str, handled: int, known: Kn
     answer of a stream with one replica is always right.
 
     Args:
-        api: the connection's API.
-        stream: its name.
         handled: the highest sequence that was read from it.
         known: the stream of that name that was read; None if unknown.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     info = await api.stream_info(stream)
     for _ in range(_LOOKS):

@@ -17,11 +17,7 @@ _SUBJECTS = tuple(f"$JS.EVENT.ADVISORY.STREAM.{what}.*" for what in ("CREATED", 
 
 
 class StreamEvents:
-    """Events of the streams of a connection's account. Several events between two calls count as one.
-
-    Args:
-        connection: the connection.
-    """
+    """Events of the streams of a connection's account. Several events between two calls count as one."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

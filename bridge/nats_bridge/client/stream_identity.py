@@ -19,12 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeAlias
+from typing import Literal, NamedTuple, Self, TypeAlias
 
+from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_transforms.timestamp import nanoseconds_of
-
-if TYPE_CHECKING:
-    from nats_bridge.client.jetstream_api import JetStreamApi, Json
 
 Verdict: TypeAlias = Literal["same", "recreated", "unknown"]
 
@@ -33,7 +31,6 @@ class MessageStamp(NamedTuple):
     """A message in a stream.
 
     Attributes:
-        sequence: its sequence.
         time_ns: when the stream stored it, in nanoseconds since 1970.
     """
 
@@ -99,9 +96,6 @@ class KnownStream:
         Args:
             api: the API of the stream's connection.
             info: its `STREAM.INFO`.
-
-        Raises:
-            ApiError: the server does not answer.
         """
         if info["created"] == self.created:
             return "same"

@@ -49,7 +49,6 @@ class _WholeReads(asyncio.StreamReader):
 
     Args:
         limit: as of an `asyncio.StreamReader`.
-        loop: the event loop.
         take: a function that gets each read while a reader waits, handles as much as it can, and returns the rest for
             the reader.
     """

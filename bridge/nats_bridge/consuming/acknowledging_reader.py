@@ -32,7 +32,6 @@ class AcknowledgingReader(Reader):
         connection: the connection that holds the stream.
         consumer: the consumer to read through; its plan has the position `acknowledged`.
         sink: the receiver of the batches.
-        counters: the counters to update.
         failed: called once with the error that ends the rule.
         broken: called with the reason when the caller must begin another round.
     """

@@ -117,7 +117,6 @@ class DeliveryOrder:
     Args:
         filtered: whether the consumer has filters: then a jump in the stream's sequences means nothing.
         redelivers: whether the server sends messages again that are not acknowledged.
-        counters: the counters to update.
 
     Attributes:
         handled: the stream sequence of the last message that was delivered to the sink, or found to be missing.
@@ -170,7 +169,6 @@ class DeliveryOrder:
         """Note that a batch is delivered to the sink.
 
         Args:
-            batch: the batch.
             last: its last stream sequence.
             again: whether the batch is from a range that is read again, whose missing sequences `filled` counts.
 
@@ -282,7 +280,6 @@ class DeliveryOrder:
         because deliveries have numbers without gaps.
 
         Args:
-            missing: the range.
             start: `handled` before it was read.
             first: `next` before it was read.
             recovered: the number of messages in it that were delivered.

@@ -41,7 +41,6 @@ class StreamPosition:
     """The position of a rule in a stream.
 
     Attributes:
-        stream: its name.
         known: the facts that identify the stream.
         filters: the subjects to count; none for all.
         handled: the stream sequence up to which everything was read.
@@ -68,11 +67,7 @@ class LagSource(Protocol):
 
 
 async def waiting_after(api: JetStreamApi, at: StreamPosition) -> int | None:
-    """Return the number of messages that wait in a stream without a consumer of the rule; None if unknown.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
-    """
+    """Return the number of messages that wait in a stream without a consumer of the rule; None if unknown."""
     info = await api.request(f"STREAM.INFO.{at.stream}", patience=0)
     state = info["state"]
     handled = at.handled if await at.known.verdict(api, info) != "recreated" else 0

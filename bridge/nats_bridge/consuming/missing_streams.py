@@ -15,7 +15,7 @@ _SHOWN = 5  # streams that are named
 
 
 async def existing_stream(connection: Connection, rule: str, stream: str) -> Json:
-    """`STREAM.INFO` of a stream that a rule needs.
+    """`STREAM.INFO` of a stream that a rule needs; or a command, with no rule.
 
     Raises:
         StreamMissingError: the stream does not exist; the error names similar ones.
@@ -29,30 +29,6 @@ async def existing_stream(connection: Connection, rule: str, stream: str) -> Jso
         raise
 
 
-async def named_stream(connection: Connection, stream: str, advice: str = "") -> Json:
-    """`STREAM.INFO` of a stream that a command names.
-
-    Args:
-        connection: the connection on which it should exist.
-        stream: its name.
-        advice: a hint for the error; may be empty.
-
-    Raises:
-        StreamMissingError: the stream does not exist.
-        ApiError: the server refuses, or does not answer.
-    """
-    try:
-        return await connection.api.stream_info(stream)
-    except ApiError as error:
-        if error.err_code != STREAM_NOT_FOUND:
-            raise
-        raise StreamMissingError(
-            f"stream '{stream}' does not exist on connection '{connection.name}'" + (f": {advice}" if advice else ""),
-            connection=connection.name,
-            stream=stream,
-        ) from None
-
-
 async def _missing(connection: Connection, rule: str, stream: str) -> StreamMissingError:
     try:
         names = await connection.api.stream_names()
@@ -62,8 +38,9 @@ async def _missing(connection: Connection, rule: str, stream: str) -> StreamMiss
         alike = ", ".join(difflib.get_close_matches(stream, sorted(names), _SHOWN, 0.0)) or "none"
         few = len(names) <= _SHOWN
         known = f"the account has {alike}" if few else f"the most similar of {len(names)} streams: {alike}"
+    place = f"rule '{rule}': " if rule else ""
     return StreamMissingError(
-        f"rule '{rule}': stream '{stream}' does not exist on connection '{connection.name}': {known}",
+        f"{place}stream '{stream}' does not exist on connection '{connection.name}': {known}",
         connection=connection.name,
         stream=stream,
     )

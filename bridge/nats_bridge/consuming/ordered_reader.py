@@ -468,9 +468,6 @@ async def held_until(replay: Replay, sequence: int, time_ns: int, last: int) -> 
         sequence: the last message that was read.
         time_ns: the time of the message in nanoseconds since 1970; 0 if unknown.
         last: the stream's last sequence.
-
-    Raises:
-        ApiError: the server does not answer.
     """
     if last >= sequence:
         message = await replay.api.stored_message(replay.stream, sequence) if time_ns else None

@@ -17,7 +17,6 @@ def check_percent(server_version: str, place: str, stream: str, *, acknowledges:
     Args:
         server_version: the version of the stream's server.
         place: how the error begins.
-        stream: its name.
         acknowledges: whether its consumer needs acknowledgements.
 
     Raises:

@@ -114,7 +114,6 @@ class Reader(ABC):
         connection: the connection that holds the stream.
         consumer: what to read through.
         sink: the receiver of the batches.
-        counters: the rule's counters.
         failed: called once with the error that ends the rule.
     """
 
@@ -290,11 +289,7 @@ class Reader(ABC):
         return StreamPosition(plan.stream, self.known, plan.filters, self.handled, plan.direct)
 
     async def not_taken(self) -> int | None:
-        """Return the number of undelivered messages, queued here or on the server; see `nats_bridge.consuming.lag`.
-
-        Raises:
-            ApiError: the server refuses, or does not answer.
-        """
+        """Return the number of undelivered messages, queued here or on the server; see `nats_bridge.consuming.lag`."""
         if not self.attached:
             return None  # the consumer may be another replica's, or have sequences that are unknown here
         info = await self._info()

@@ -76,7 +76,6 @@ class ReaderLife:
     """The state of one reader.
 
     Attributes:
-        state: the state.
         queues: whether arriving items must join the queue.
         queue: the items that wait.
     """

@@ -94,8 +94,6 @@ class Replay:
     """Reads ranges of a stream.
 
     Attributes:
-        api: the connection's API.
-        stream: the stream's name.
         filters: the subjects to select; none for all. Only servers from 2.10 on support more than one.
         headers_only: leave payloads on the server.
         direct: use a consumer that work-queue and interest streams do not count as one of theirs.

@@ -103,14 +103,11 @@ class Durable:
     """A durable consumer that keeps a rule's position. It stays on its server when the rule is removed.
 
     Attributes:
-        rule: the rule that it was created for.
         stream: the stream that it reads.
         connection: the connection that holds the stream.
-        name: its name.
         owner: how its description begins.
     """
 
-    rule: str
     stream: str
     connection: str
     name: str
@@ -119,14 +116,13 @@ class Durable:
     @classmethod
     def of(cls, rule: str, stream: str, connection: str, sidecar: str) -> Durable:
         """Return the durable consumer of a rule that has exactly one."""
-        return cls(rule, stream, connection, durable_name(sidecar, rule), consumer_owner(sidecar, rule))
+        return cls(stream, connection, durable_name(sidecar, rule), consumer_owner(sidecar, rule))
 
 
 class Edit(NamedTuple):
     """A member of a consumer's configuration that another client has changed.
 
     Attributes:
-        field: its name.
         found: the value found; None if it is not set.
         expected: its value when the consumer was created or taken over.
     """
@@ -146,7 +142,6 @@ class ConsumerPlan:
     """The way a rule reads its stream.
 
     Attributes:
-        stream: its name.
         filters: the subjects to read; none for all (then a jump in the sequences means removed messages). Only servers
             from 2.10 on support more than one.
         headers_only: leave payloads on the server.
@@ -178,13 +173,11 @@ class RuleConsumer:
     """The consumer of one rule.
 
     Args:
-        api: the connection's API.
         plan: how to read.
         fence: the rule's. With a lease, the durable consumer is taken without asking, and changed only while it is
             open.
 
     Attributes:
-        fence: the rule's.
         inbox: the deliver subject; set before `take_over` and `create`.
         name: its name on the server, empty before there is one.
         limit: the number of unacknowledged messages that it may send ahead; None for no limit.

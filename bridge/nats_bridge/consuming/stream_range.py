@@ -71,13 +71,8 @@ async def read_piece(
 
     Args:
         replay: reads them.
-        low: the first sequence.
-        high: the last one.
         make: creates the receiver of the messages, again for each time that they are read.
         newest: whether `high` may be the stream's end, which a replica may not have reached yet.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     for look in range(1, _LOOKS + 1):
         taker = make()
@@ -100,26 +95,18 @@ async def backwards(
 
     Args:
         replay: reads them.
-        first: a sequence.
         last: the stream's last sequence.
         make: creates the receiver of a piece's messages.
         wanted: the messages found so far, if the caller collects them. Then a piece is at most as long as the rest
             should need at the density so far.
         enough: how many of them are enough.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     for low, high in _pieces(first, last, wanted, enough):
         yield await read_piece(replay, low, high, make, newest=high == last)
 
 
 async def first_sequence(api: JetStreamApi, stream: str) -> int:
-    """Return the first sequence of a stream.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
-    """
+    """Return the first sequence of a stream."""
     return max(int((await api.stream_info(stream))["state"]["first_seq"]), 1)
 
 

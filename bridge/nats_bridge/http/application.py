@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import structlog
 from aiohttp import web
@@ -13,10 +13,7 @@ from aiohttp import web
 from nats_bridge.http.callers import foreign_host
 from nats_bridge.http.own_state import Check
 from nats_bridge.observability.printable import printable
-
-if TYPE_CHECKING:
-    from nats_bridge.settings import Http
-
+from nats_bridge.settings import Http
 
 _log = structlog.get_logger("bridge.http")
 

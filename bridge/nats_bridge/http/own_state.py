@@ -31,7 +31,6 @@ class Check:
     """One check of a probe.
 
     Attributes:
-        name: the name of the check.
         reason: the reason for a failure; None if it passes.
         note: a remark on it.
     """
@@ -50,7 +49,6 @@ class OwnState:
     """The state of a sidecar.
 
     Args:
-        sidecar: the sidecar.
         wedged_after: seconds without progress until a rule counts as wedged.
 
     Attributes:

@@ -19,7 +19,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -27,10 +26,7 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import EVERY_SECOND
 from nats_bridge.rules.run import RuleRun
-
-if TYPE_CHECKING:
-    from nats_bridge.rules.supervisor import RuleSupervisor
-
+from nats_bridge.rules.supervisor import RuleSupervisor
 
 _log = structlog.get_logger("bridge.http")
 

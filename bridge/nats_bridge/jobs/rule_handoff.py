@@ -18,8 +18,6 @@ async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
     """Return the configuration that takes over from a rule, after sending it if the wish says `apply`.
 
     Args:
-        settings: the configuration.
-        name: the rule's name.
         wish: how.
 
     Raises:

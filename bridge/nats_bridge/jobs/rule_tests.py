@@ -26,7 +26,6 @@ class RuleTestVerdict:
     """The outcome of one test.
 
     Attributes:
-        test: the test.
         position: its place under `tests`, from 0.
         differences: a sentence for each difference; none for a test that passes.
         made: the subjects of the messages that the rule made.

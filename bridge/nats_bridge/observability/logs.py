@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING
 
 import structlog
 
 from nats_bridge.observability.log_rate_limit import StormLimit
 from nats_bridge.observability.recent_errors import remember
-
-if TYPE_CHECKING:
-    from nats_bridge.settings import Log
+from nats_bridge.settings import Log
 
 
 def is_json(log: Log) -> bool:

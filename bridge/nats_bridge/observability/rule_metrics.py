@@ -36,7 +36,6 @@ class InFlight(NamedTuple):
     """The messages of a rule in flight: received, but neither confirmed nor dropped.
 
     Attributes:
-        messages: the number of messages.
         oldest_ns: the time when the oldest was stored, nanoseconds since 1970; 0 if none is in flight or it is unknown.
     """
 
@@ -74,7 +73,6 @@ class Backlog:
         """Set the server's answer: the number of waiting messages.
 
         Args:
-            messages: the number of messages.
             oldest_ns: the time when the oldest of them was stored, nanoseconds since 1970; 0 if unknown.
             asked_ns: when the request was sent, in the same way.
         """

@@ -4,25 +4,7 @@ Every kind of rule lists its needs. `granting` adds those of the sidecar itself,
 connection, and prints it.
 """
 
-from nats_bridge.permissions.granting import (
-    ConnectionGrants,
-    Grant,
-    as_nsc,
-    as_text,
-    grants_of,
-    permissions_of,
-)
-from nats_bridge.permissions.need import Need, Way
-from nats_bridge.permissions.stream_facts import StreamFacts
+from nats_bridge.permissions.granting import permissions_of
+from nats_bridge.permissions.need import Need
 
-__all__ = [
-    "ConnectionGrants",
-    "Grant",
-    "Need",
-    "StreamFacts",
-    "Way",
-    "as_nsc",
-    "as_text",
-    "grants_of",
-    "permissions_of",
-]
+__all__ = ["Need", "permissions_of"]

@@ -106,7 +106,6 @@ class ConnectionGrants:
     """The grants of one connection's user.
 
     Attributes:
-        connection: its name.
         inbox_prefix: under which it gets its answers.
         grants: the lines, those that are needed first.
         denied: commands to the server that a message must not choose, and that the user does not need.
@@ -126,7 +125,6 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
     """Compute the grants of a configuration's connections, in their order.
 
     Args:
-        settings: the configuration.
         known: facts about the streams. Without them, the result may contain lines that a stream does not need.
 
     Raises:

@@ -53,11 +53,6 @@ def flow_control(stream: str) -> str:
     return f"$JS.FC.{stream}.>"
 
 
-def acknowledgement(stream: str) -> str:
-    """Return the subject of acknowledgements to any consumer of a stream, even one named by the server."""
-    return f"$JS.ACK.{stream}.>"
-
-
 def stream_created(connection: str, stream: str) -> Need:
     """Receive the creation of a stream that a rule reads or waits for."""
     return listen(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_bridge.consuming.rule_consumer import marker_name
-from nats_bridge.permissions.need import Need, acknowledgement, api_subject, flow_control, stream_created, write
+from nats_bridge.permissions.need import Need, api_subject, flow_control, stream_created, write
 
 _EXPIRE = "they stay on the server for some seconds more"
 
@@ -28,7 +28,7 @@ def replays(connection: str, stream: str) -> Iterator[Need]:
     yield write(connection, flow_control(stream), "confirms deliveries (flow control)")
     yield write(
         connection,
-        acknowledgement(stream),
+        f"$JS.ACK.{stream}.>",
         "asks for less at a time from a server that disconnects it as a slow consumer",
         without="such a server disconnects it again and again",
     )
@@ -47,8 +47,6 @@ def durable_consumer(
 
     Args:
         connection: the connection that holds the stream.
-        stream: its name.
-        consumer: the consumer's.
         acknowledges: whether messages are acknowledged.
         moved: whether another consumer keeps the position while it is recreated.
     """
@@ -70,7 +68,6 @@ def passing_consumers(connection: str, stream: str) -> Iterator[Need]:
 
     Args:
         connection: the connection that holds the stream.
-        stream: its name.
     """
     yield from replays(connection, stream)
     yield write(connection, api_subject("CONSUMER.INFO", stream, "*"), "checks its consumer")

@@ -13,11 +13,7 @@ from nats_transforms.subject import is_subset
 
 
 class Refusals:
-    """The effects of refusals on one configuration.
-
-    Args:
-        settings: the configuration.
-    """
+    """The effects of refusals on one configuration."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

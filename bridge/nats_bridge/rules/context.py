@@ -21,7 +21,6 @@ class RuleContext:
     """A rule's surroundings.
 
     Attributes:
-        sidecar: the sidecar's name.
         dialect: the configured dialect, or `native`.
         failed: called with the run when it cannot continue.
         term: the term in which this sidecar leads the rule.

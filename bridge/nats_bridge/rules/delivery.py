@@ -56,10 +56,8 @@ class CorePublisher:
 
     Args:
         target: the connection to publish on.
-        counters: the rule's counters.
         acknowledge: called with the reply subject of the last source message of each confirmed batch, for
             at_least_once; None for at_most_once.
-        metrics: the rule's metrics.
         fence: checked before anything is written or acknowledged.
     """
 

@@ -32,7 +32,6 @@ class OpenRun:
         rule: the rule's name, for the log.
 
     Attributes:
-        run, term: the same.
         failed: set when the run cannot continue; its result is the error.
         ended: whether it has ended.
     """

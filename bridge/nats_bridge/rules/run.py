@@ -55,17 +55,13 @@ class RuleRun(ABC):
 
     Args:
         rule: the rule, of the kind's own model.
-        counters: the rule's counters.
-        context: the rule's surroundings.
         stream: the stream for its log lines; empty for none.
         connections: the connections that it works with.
 
     Attributes:
         rule: the rule, of the kind's own model.
-        state: its state.
         error: the error that ended it, if any.
         remarks: differences to native behaviour that its streams will show; known after `check`.
-        counters: the rule's counters.
     """
 
     rule: Any

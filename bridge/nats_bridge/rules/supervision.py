@@ -146,7 +146,6 @@ class Failure:
     """Why a rule does not run.
 
     Attributes:
-        error: the reason.
         tries: how often it failed in a row.
         again_at: the time of the next start; None without one.
     """
@@ -185,7 +184,6 @@ class PauseBefore:
 
     Attributes:
         attempt: the attempt that was prevented.
-        seconds: the length of the pause.
         until: the end of the pause, in the event loop's time.
     """
 
@@ -219,7 +217,6 @@ class Supervision:
     """The state of one rule, for as long as it is in the configuration.
 
     Attributes:
-        state: the state.
         details: the data of this state.
         failure: the reason why the rule does not run, kept while it is restarted; None if there is none.
         tries: how often it has failed in a row.

@@ -59,8 +59,7 @@ class Assembly:
     """A configuration with everything that its rules need to run.
 
     Attributes:
-        settings: the configuration.
-        connections: its open connections by name.
+        connections: the open connections by name.
         loops: refuses rules that would loop.
         tracing_of: returns the tracing of a rule, or None.
     """
@@ -81,7 +80,6 @@ class Assembly:
         """Return a run of one of the rules. It does nothing before its `check`.
 
         Args:
-            rule: the rule.
             failed, term, metrics, absent_since_ns: see `RuleContext`; left out if the run is only checked.
         """
         settings = self.settings
@@ -101,7 +99,6 @@ class RuleSupervisor:
     """The supervisor of one rule.
 
     Args:
-        rule: the rule.
         assembly: the configuration that it belongs to.
         leadership: decides when this sidecar leads the rule.
         failed: called with the supervisor when its rule has failed; `failure` has the reason.
@@ -219,11 +216,6 @@ class RuleSupervisor:
     def _obstacle(self) -> str:
         obstacle = self._supervision.attempt.obstacle
         return f" ({obstacle})" if obstacle else ""
-
-    @property
-    def has_work(self) -> bool:
-        """Whether it has received messages that are not published or not confirmed yet."""
-        return self._open_run is not None and self._open_run.run.has_work
 
     @property
     def _open_run(self) -> OpenRun | None:

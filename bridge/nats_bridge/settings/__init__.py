@@ -6,37 +6,11 @@
 
 from __future__ import annotations
 
-from nats_bridge.settings.connections import Connection, Tls
+from nats_bridge.settings.connections import Connection
 from nats_bridge.settings.loading import load, loads
-from nats_bridge.settings.models import NATIVE_DIALECT, Http, LeadershipSettings, Log, Settings
-from nats_bridge.settings.rule_fields import OnRejected, Start
-from nats_bridge.settings.rule_parts import (
-    External,
-    HeaderEquals,
-    KvSource,
-    RepublishObject,
-    Source,
-    SubjectTransform,
-)
+from nats_bridge.settings.models import Http, LeadershipSettings, Log, Settings
+from nats_bridge.settings.rule_fields import Start
+from nats_bridge.settings.rule_parts import Source
 from nats_bridge.settings.rules import Rule
 
-__all__ = [
-    "NATIVE_DIALECT",
-    "Connection",
-    "External",
-    "HeaderEquals",
-    "Http",
-    "KvSource",
-    "LeadershipSettings",
-    "Log",
-    "OnRejected",
-    "RepublishObject",
-    "Rule",
-    "Settings",
-    "Source",
-    "Start",
-    "SubjectTransform",
-    "Tls",
-    "load",
-    "loads",
-]
+__all__ = ["Connection", "Http", "LeadershipSettings", "Log", "Rule", "Settings", "Source", "Start", "load", "loads"]

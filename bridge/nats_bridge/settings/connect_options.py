@@ -24,6 +24,7 @@ from nats_bridge.settings.connections import (
 )
 from nats_bridge.settings.problems import did_you_mean
 from nats_bridge.settings.secrets import CredsFile, FieldError, FromFile, Held, SeedFile
+from nats_bridge.settings.tls_context import RenewedContext
 
 
 def connect_options(connection: Connection, name: str = "default") -> dict[str, Any]:
@@ -82,9 +83,6 @@ def _creds_options(path: Path) -> dict[str, Any]:
 
 
 def _tls_options(tls: Tls, prefix: str) -> dict[str, Any]:
-    # Imported here, because it imports ssl, which plain connections do not need.
-    from nats_bridge.settings.tls_context import RenewedContext
-
     options: dict[str, Any] = {
         "tls": RenewedContext.of(tls, prefix),
         "tls_handshake_first": tls.handshake_first,

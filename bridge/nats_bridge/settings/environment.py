@@ -100,7 +100,6 @@ def _judged(
 
     Args:
         given: the variable or file, and its value, by name in lower case.
-        connections: as in `overlay`.
         result: gets the problems, and which variable or file gave a value.
         among: the wanted names; all if left out.
     """

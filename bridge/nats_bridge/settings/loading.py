@@ -57,7 +57,6 @@ def loads(
         folder: the folder for relative paths.
         shown: the name of the file in errors.
         environ: variables to use instead of the process's own.
-        unreadable: see `load`.
     """
     environ = os.environ if environ is None else environ
     document = _composed(text, shown)

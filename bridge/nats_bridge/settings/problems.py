@@ -145,7 +145,6 @@ def quoted(text: str, mark: Mark) -> str:
 
     Args:
         text: the whole file.
-        mark: the place.
     """
     lines = LINE_BREAK.split(text)
     if not 1 <= mark.line <= len(lines) or not lines[mark.line - 1].strip():

@@ -52,7 +52,6 @@ class _RenewedFile(Generic[_Content]):
 
     Args:
         field: the field that names the file, for messages.
-        path: the file.
         read: extracts the wanted part of the content; returns nothing if it is missing.
         wrong: the error text in that case.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from math import inf, isinf
+from types import MappingProxyType
 
 from prometheus_client import PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -17,6 +18,9 @@ from nats_bridge.observability.latency import BOUNDS, Latencies
 from nats_bridge.telemetry.names import Metric
 from nats_bridge.telemetry.readings import Reading
 
+_FAMILIES: Mapping[str, Callable[..., Family]] = MappingProxyType(
+    {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+)
 _END = b"# EOF\n"  # of OpenMetrics, once
 _PAUSE = 0.0002  # seconds
 _READ_AT_ONCE, _VALUES_AT_ONCE, _HISTOGRAMS_AT_ONCE = 500, 500, 25
@@ -66,7 +70,7 @@ class _Piece(Collector):
         self._values = values
 
     def collect(self) -> Iterable[Family]:
-        family = _family(self._metric)
+        family = _FAMILIES[self._metric.kind](self._metric.prometheus, self._metric.help, labels=self._metric.labels)
         for labels, value in self._values:
             if isinstance(family, HistogramMetricFamily):
                 assert isinstance(value, Latencies)
@@ -88,13 +92,3 @@ def _samples_at(piece: bytes) -> int:
     while piece.startswith(b"#", start):
         start = piece.index(b"\n", start) + 1
     return start
-
-
-def _family(metric: Metric) -> Family:
-    match metric.kind:
-        case "counter":
-            return CounterMetricFamily(metric.prometheus, metric.help, labels=metric.labels)
-        case "gauge":
-            return GaugeMetricFamily(metric.prometheus, metric.help, labels=metric.labels)
-        case "histogram":
-            return HistogramMetricFamily(metric.prometheus, metric.help, labels=metric.labels)

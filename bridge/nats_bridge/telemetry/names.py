@@ -58,7 +58,6 @@ class Metric:
     Attributes:
         prometheus: its name, without the `_total` of counters.
         otel: its name in OpenTelemetry.
-        kind: the type of the metric.
         unit: as OpenTelemetry writes units.
         help: its meaning, one sentence.
         labels: the label names; `ATTRIBUTES` has those of OpenTelemetry.

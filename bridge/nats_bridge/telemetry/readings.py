@@ -43,7 +43,7 @@ def readings(sidecar: Sidecar) -> Iterator[Reading]:
         yield names.UNTESTED_SERVER, (name,), int(connection.untested_server is not None)
         yield names.CONNECTION_RECONNECTS, (name,), connection.reconnects
     # From the first moment on, so that a rate sees the first one.
-    for result, count in {**dict.fromkeys(_RESULTS, 0), **sidecar.reloads}.items():
+    for result, count in {**dict.fromkeys(_RESULTS, 0), **sidecar.reloader.results}.items():
         yield names.RELOADS, (result,), count
     for supervisor in supervisors:
         yield from _counted(supervisor)

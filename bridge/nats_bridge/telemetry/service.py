@@ -33,7 +33,6 @@ class TelemetryService:
     """The telemetry of a sidecar.
 
     Args:
-        settings: the configuration.
         sidecar: the sidecar to report on.
 
     Attributes:

@@ -75,7 +75,6 @@ class RuleTracing:
     Args:
         tracer: makes spans.
         mode: which ones.
-        rule: the rule's name.
         operation: the name of the operation, such as `republish`.
         destination: the stream or pattern that it acts on, never a message's subject.
     """

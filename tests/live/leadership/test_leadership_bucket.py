@@ -19,7 +19,7 @@ from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.consuming.rule_consumer import marker_name
 from nats_bridge.errors import ConfigError, NotPermittedError, RuleRefusedError
-from nats_bridge.permissions import grants_of
+from nats_bridge.permissions.granting import grants_of
 from nats_bridge.rules.leadership import lease_store
 from nats_bridge.rules.leadership.lease import Record, Sighting, Write
 from nats_bridge.rules.leadership.lease_store import LeaseStore

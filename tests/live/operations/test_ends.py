@@ -46,7 +46,7 @@ async def test_the_end_comes_while_one_rule_works_and_another_one_starts(
                 os.kill(target.pid, signal.SIGSTOP)
                 await until(lambda: stands_still(target.pid))
                 await here.load.burst(100)
-                await until(lambda: supervisors[0].counters()["received"] == 100 and supervisors[0].has_work)
+                await until(lambda: supervisors[0].counters()["received"] == 100 and supervisors[0].run.has_work)
                 made[0].drain("SIGTERM")
                 await asyncio.Event().wait()
 

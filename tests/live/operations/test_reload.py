@@ -70,7 +70,7 @@ async def test_reloads_in_a_row_under_load(
         # Counts continue over runs, and nothing of the old ones is left.
         await until(lambda: bridge.supervisor("other").counters()["republished"] == end)
         assert listeners_of(bridge.sidecar.connections["default"]) == before
-        assert bridge.sidecar.reloads["applied"] == 4
+        assert bridge.sidecar.reloader.results["applied"] == 4
     assert here.bridged.sequences == list(range(1, end + 1))
     assert differing(here.bridged, here.native) == []
     assert sorted(seen[0].sequences + seen[1].sequences) == list(range(1, end + 1))
@@ -493,7 +493,7 @@ async def test_the_file_is_not_taken_without_being_asked_for(
         # Wanting it is in the file itself.
         await bridge.applied(here.rule(), to(here, "dest"), reload={"watch": True})
         bridge.write(here.rule(), reload={"watch": True})
-        await until(lambda: bridge.sidecar.reloads["applied"] == 2)
+        await until(lambda: bridge.sidecar.reloader.results["applied"] == 2)
         assert bridge.sidecar.reloader.last is not None
         assert bridge.sidecar.reloader.last.asked_by == "file changed"
 
@@ -509,9 +509,9 @@ async def test_a_file_that_could_not_be_taken_because_of_a_server_is_taken_later
         late = {"default": {"servers": [source.url]}, "late": {"servers": [target.url], "connect_timeout": 0.5}}
         async with reloading(source.url, tmp_path, here.rule(), reload={"watch": True}) as bridge:
             bridge.write(here.rule(), to(here, "late", to="late"), connections=late, reload={"watch": True})
-            await until(lambda: bridge.sidecar.reloads["refused"] > 1)
+            await until(lambda: bridge.sidecar.reloader.results["refused"] > 1)
             await asyncio.to_thread(target.start)
-            await until(lambda: bridge.sidecar.reloads["applied"] == 1)
+            await until(lambda: bridge.sidecar.reloader.results["applied"] == 1)
             assert bridge.supervisor("other").ready
 
 
@@ -536,7 +536,7 @@ async def test_the_last_of_several_counts(
         assert (await first).changed == ("rule",)
         found = [await each for each in later]
         assert {(facts.result, facts.changed) for facts in found} == {("applied", ("rule", "other"))}
-        assert bridge.sidecar.reloads["applied"] == 2
+        assert bridge.sidecar.reloader.results["applied"] == 2
         assert bridge.sidecar.settings.rules[1].republish.dest == "somewhere.>"  # type: ignore[union-attr]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from nats_bridge.app.sidecar import Sidecar
-from nats_bridge.permissions import grants_of
+from nats_bridge.permissions.granting import grants_of
 from nats_bridge.settings import load
 from tests.live.commands import command_here
 from tests.live.conftest import Connect

@@ -18,7 +18,7 @@ from nats_bridge.client.permission_violations import refused_publication, refuse
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.errors import BridgeError
 from nats_bridge.jobs.stream_facts import look_up
-from nats_bridge.permissions import ConnectionGrants, Grant, as_text, grants_of
+from nats_bridge.permissions.granting import ConnectionGrants, Grant, as_text, grants_of
 from nats_conformance.native_servers import NativeServer
 from nats_transforms.subject import is_subset
 from tests.live.raw_messages import OpenPeer, RawPeer

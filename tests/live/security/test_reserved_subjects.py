@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from nats_bridge.app.preflight import with_server
 from nats_bridge.jobs.stream_facts import look_up
-from nats_bridge.permissions import as_text, grants_of
+from nats_bridge.permissions.granting import as_text, grants_of
 from nats_bridge.settings import Settings
 from nats_transforms.reserved import is_reserved
 from tests.live.commands import command_here

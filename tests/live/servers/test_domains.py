@@ -9,7 +9,7 @@ import pytest
 import structlog.testing
 
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.permissions import as_text, grants_of
+from nats_bridge.permissions.granting import as_text, grants_of
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import free_port
 from nats_conformance.native_servers.native_server import HOST

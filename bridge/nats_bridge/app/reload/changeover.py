@@ -35,7 +35,6 @@ class Changeover:
     Args:
         old: the assembly that the rules run on.
         settings: the new configuration.
-        plan: the difference.
         supervisors: the supervisors in the order of the old rules.
         make_supervisor: returns a supervisor for a new rule.
         opened: called with every connection as soon as it is open.

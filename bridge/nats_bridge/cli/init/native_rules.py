@@ -87,7 +87,6 @@ def native_rules(given: Any, server: Surroundings) -> tuple[str, list[NativeFeat
 
     Args:
         given: the native configuration, as in STREAM.CREATE or STREAM.INFO.
-        server: the server.
 
     Returns:
         The stream's name, the features, and the rules for those that the server does not provide.

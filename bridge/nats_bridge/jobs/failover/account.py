@@ -51,9 +51,6 @@ async def read_account(connection: Connection, has_wanted: Callable[[str], bool]
     Args:
         connection: a connection of the account.
         has_wanted: whether the consumers of a stream are wanted, by its name.
-
-    Raises:
-        ApiError: the server does not answer.
     """
     taken = rfc3339_nano(time.time_ns()).decode()
     listed, silent = await connection.api.streams()

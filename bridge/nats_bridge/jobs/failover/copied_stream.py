@@ -94,11 +94,7 @@ class CopiedStreams:
         self._others: dict[str, list[Sourcing]] = {}
 
     async def find(self) -> list[CopiedStream]:
-        """Return all copied streams, each once, by name.
-
-        Raises:
-            ApiError: the target's server does not answer.
-        """
+        """Return all copied streams, each once, by name."""
         for rule in self._settings.rules:
             if isinstance(rule, CopyingRule) and rule.target_connection == self._target.name:
                 self._of_rule(rule)

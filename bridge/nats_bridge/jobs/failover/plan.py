@@ -34,7 +34,6 @@ class ConsumerMove:
     """The plan for one consumer.
 
     Attributes:
-        name: the consumer.
         place: its acknowledged position, and the messages it will receive from the target.
         outstanding: the number of messages that are delivered and not acknowledged.
         begins: the sequence of the target where it continues; 0 if it cannot be moved.
@@ -85,12 +84,10 @@ class StreamPlan:
     """The plan of one copied stream.
 
     Attributes:
-        source, target: the streams.
         by: the rules that copy, or the settings of the target.
         source_last: the source's last sequence at the time of the request.
         copied: the highest sequence of the source that is in the target.
         newest_at: the target's sequence of the last copy.
-        moves: the consumers.
         ephemeral: consumers that are not durable.
         unlisted: the number of consumers that did not answer.
         problems: problems of the copy.
@@ -138,7 +135,6 @@ class FailoverPlan:
 
     Attributes:
         taken: the time of the requests to the source's server.
-        streams: the copied streams.
         silent: streams of either account whose leader did not answer.
     """
 

@@ -153,9 +153,6 @@ async def find_places(
         target: the API of the copy's connection.
         source: the connection of the source; None if it does not answer.
         places: the positions of the consumers, which are filled in.
-
-    Raises:
-        ApiError: a server does not answer.
     """
     copies = await _backwards(copied, target, places)
     arrived = await _forward(copied, target, places, copies)

@@ -37,9 +37,6 @@ async def identify(copied: CopiedStream, target: Connection, source: JetStreamAp
 
     Returns:
         True if the target has copies of the present source, or none at all.
-
-    Raises:
-        ApiError: a server does not answer.
     """
     if copied.keeps_sequence:
         return not await _holds_another(copied, target.api, source)

@@ -110,11 +110,7 @@ class Journal:
         return f"{JOURNAL}.{self._config['name']}.{zlib.crc32(self.created.encode()):08x}"
 
     async def read(self) -> None:
-        """Read all records; none if the journal does not exist.
-
-        Raises:
-            ApiError: the server does not answer.
-        """
+        """Read all records; none if the journal does not exist."""
         self.created = await self._first_created()
         newest = await self._api.last_message(JOURNAL, self._subject)
         while newest is not None and self._newest != newest.sequence:  # a replica may not have the newest ones yet

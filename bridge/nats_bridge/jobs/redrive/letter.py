@@ -54,12 +54,7 @@ class Letter:
 
 
 def read_letter(sequence: int, block: bytes) -> Letter | None:
-    """Read a message of the dead letters' stream. Return None if it is not a dead letter.
-
-    Args:
-        sequence: its sequence.
-        block: its header block.
-    """
+    """Read a message of the dead letters' stream. Return None if it is not a dead letter."""
 
     def value(name: bytes) -> bytes:
         return header_block.read(block, name) or b""

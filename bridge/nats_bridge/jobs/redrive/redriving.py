@@ -26,7 +26,7 @@ from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.client.tasks import happens
 from nats_bridge.client.waiting import LEADER_AWAY
 from nats_bridge.consuming.ack_reply import AckReply
-from nats_bridge.consuming.missing_streams import named_stream
+from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import messages
 from nats_bridge.jobs.redrive.journal import JOURNAL, Journal, JournalPublisher, Pending
@@ -165,8 +165,6 @@ async def redrive(
     """Plan a redrive, and perform it if `wanted` says `apply`.
 
     Args:
-        settings: with the connection.
-        wanted: what to do.
         stop: set when it should end early, in a state that the next one resumes.
         report: called with the number of letters put back, and their total.
 
@@ -177,7 +175,7 @@ async def redrive(
     """
     async with connected(settings, {wanted.connection}) as connections:
         connection = connections[wanted.connection]
-        info = await named_stream(connection, wanted.stream, "give the one that holds dead letters")
+        info = await existing_stream(connection, "", wanted.stream)
         streams = [each["config"] for each in (await connection.api.streams())[0]]
         return await Redriving(connection, wanted, info, Destinations(streams, wanted.stream), stop).run(report)
 
@@ -338,7 +336,6 @@ class Redriving:
         """Publish each message once. Return False if a later redrive has to find out which were stored.
 
         Args:
-            messages: the messages.
             perhaps: ids of those that an earlier attempt may have stored, while their stream remembers its ids.
         """
         is_decided = True

@@ -89,7 +89,6 @@ def advisory_block(advisory: Advisory, *, size: int | None = None, note: str = "
     """Return the header block of a republished advisory.
 
     Args:
-        advisory: the advisory.
         size: its payload's size in bytes, if the payload is left out.
         note: the reason why the message is not attached, for `Nats-Bridge-Message`.
     """
@@ -103,8 +102,6 @@ def attached_block(advisory: Advisory, message: StoredMessage, *, timed: bool, h
     """Return the header block of the message for an advisory.
 
     Args:
-        advisory: the advisory.
-        message: the message as it is stored.
         timed: whether the dialect's republished messages contain the time.
         headers_only: whether the payload is left out.
     """

@@ -33,9 +33,7 @@ class CapturedAdvisories:
 
     Args:
         connection: the connection that holds the stream.
-        stream: the stream.
         subjects: which advisories.
-        durable: the consumer's name.
         description: the description of the consumer, which `clean` recognises.
         most: the maximum number at a time.
         deliver: called with each batch.

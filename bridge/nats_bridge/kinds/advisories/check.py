@@ -7,36 +7,26 @@ from nats_bridge.kinds.advisories.model import AdvisoriesRule
 from nats_transforms.dialect import Dialect
 from nats_transforms.errors import EngineError
 from nats_transforms.republish import Republish, compile_republish
-from nats_transforms.subject import is_subset, is_valid_filter
-
-_ADVISORIES = "$JS.EVENT.ADVISORY.>"
 
 
 def compile_advisories(rule: AdvisoriesRule, dialect: Dialect) -> Republish:
     """Return the rule's transform, from an advisory's subject to the destination.
 
     Raises:
-        ConfigError: it cannot be one, it would listen to something else, or its results would be advisories.
+        ConfigError: it cannot be one, or its results would be advisories.
     """
     place = f"rule '{rule.name}': republish"
     source, destination = rule.republish.src, rule.republish.dest
-    if not is_valid_filter(source.encode()) or not is_subset(source.encode(), _ADVISORIES.encode()):
-        raise ConfigError(
-            f"{place}: src '{source}' is not under {_ADVISORIES}; say which advisories,"
-            " such as $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*"
-        )
     for token in source.split("."):
         if token.startswith("*") and token != "*":
             raise ConfigError(f"{place}: src '{source}': token '{token}' is no wildcard in a subscription; write '*'")
-    if not destination:
-        raise ConfigError(f"{place}: dest is empty; give the subject to publish to")
     try:
         compiled = compile_republish(b"", rule.republish.native(), dialect)
     except EngineError as error:
         raise ConfigError(f"{place}: from '{source}' to '{destination}': {error}") from None
     if compiled.transform.defects:
         raise ConfigError(f"{place}: dest '{destination}': partition of 0 crashes servers of {dialect}; use 1 or more")
-    if destination == ">" or destination.startswith("$JS."):
+    if destination == ">":
         raise ConfigError(
             f"{place}: dest '{destination}' is where advisories come from; they would come back; use another subject"
         )

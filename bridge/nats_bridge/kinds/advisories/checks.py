@@ -9,7 +9,7 @@ from nats_bridge.kinds.advisories.model import AdvisoriesRule
 from nats_bridge.marked_yaml import Path
 from nats_bridge.rules.reserved_destinations import reserved_remark
 from nats_bridge.settings import Connection
-from nats_bridge.settings.checks.patterns import filter_problem, reserved_prefix, subjects_of
+from nats_bridge.settings.checks.patterns import filter_problem, reserved_problem, subjects_of
 from nats_bridge.settings.checks.rule_checks import RuleChecks
 from nats_bridge.settings.checks.transforming import destination_problem
 from nats_bridge.settings.problems import Problem
@@ -45,13 +45,8 @@ class AdvisoriesChecks(RuleChecks[AdvisoriesRule]):
             yield Problem(
                 (*at, "copies_in"), "is for messages that are attached; set attach_message: true, or remove it"
             )
-        if reason := destination_problem(source, destination, version):
+        if reason := destination_problem(source, destination, version) or reserved_problem(destination):
             yield Problem((*at, "republish", "dest"), reason)
-        elif space := reserved_prefix(destination):
-            yield Problem(
-                (*at, "republish", "dest"),
-                f"'{destination}' lies under '{space}', which belongs to servers and replies; use another subject",
-            )
 
     def warning(self, rule: AdvisoriesRule, dialect: Dialect) -> str:
         """Return whether an advisory may choose a command to the server as its destination."""

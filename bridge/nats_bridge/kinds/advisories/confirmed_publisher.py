@@ -36,9 +36,6 @@ class Outgoing:
     """A message to publish, raw.
 
     Attributes:
-        subject: the subject to publish on.
-        block: its header block.
-        payload: its payload.
         fallback: the message to publish if the stream refuses this one, or None.
     """
 
@@ -55,8 +52,6 @@ class ConfirmedPublisher:
         rule: the rule's name, for the log.
         target: the connection to publish on.
         streams: the streams that store its messages.
-        counters: the rule's counters.
-        metrics: the rule's metrics.
         fence: checked before a window is written.
     """
 

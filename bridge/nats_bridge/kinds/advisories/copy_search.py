@@ -23,7 +23,6 @@ class CopySearch:
 
     Args:
         api: the API of the connection that holds the streams.
-        streams: the streams to search, in order.
     """
 
     def __init__(self, api: JetStreamApi, streams: Sequence[str]) -> None:
@@ -34,9 +33,6 @@ class CopySearch:
         """Return the copy of a message, restored to its form in the source as far as possible.
 
         None if no copy is found.
-
-        Raises:
-            ApiError: the server does not answer.
         """
         for stream in self._streams:
             try:

@@ -53,7 +53,7 @@ class AdvisoriesKind(RuleKind[AdvisoriesRule]):
 
     def needs(self, rule: AdvisoriesRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
         """Return the permissions that the users of a rule's connections need."""
-        return advisories_needs(rule, settings, dialect, known)
+        return advisories_needs(rule, settings, dialect)
 
     def moves(self, rule: AdvisoriesRule, landscape: Landscape, version: str) -> Iterator[Move]:
         """Yield the moves of messages through a rule."""

@@ -9,7 +9,6 @@ from nats_bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.kinds.advisories.model import AdvisoriesRule
 from nats_bridge.permissions.need import ANY_STREAM, Need, api_subject, listen, stream_events, write
 from nats_bridge.permissions.reading import existing
-from nats_bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.rules.context import queue_group
 from nats_bridge.settings import Settings
 from nats_transforms.dialect import Dialect
@@ -19,7 +18,7 @@ _UNCONFIRMED = "what a stream takes of it is not confirmed"
 _STREAM_TOKEN = 5  # in $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.<stream>.<consumer>
 
 
-def advisories_needs(rule: AdvisoriesRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
+def advisories_needs(rule: AdvisoriesRule, settings: Settings, dialect: Dialect) -> Iterator[Need]:
     """Yield the needs of one rule; see `RuleKind.needs`."""
     leased = settings.leadership is not None  # only the holder of the rule's lease listens, without a queue group
     source, target = rule.source_connection, rule.target_connection

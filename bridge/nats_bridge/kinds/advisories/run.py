@@ -49,16 +49,14 @@ class AdvisoriesRun(RuleRun):
     """One advisories rule.
 
     Args:
-        rule: the rule.
         source: the connection that receives the advisories.
         target: the connection to publish on.
-        context: the rule's surroundings.
     """
 
     rule: AdvisoriesRule
 
     def __init__(self, rule: AdvisoriesRule, source: Connection, target: Connection, context: RuleContext) -> None:
-        super().__init__(rule, AdvisoriesCounters(), context)
+        super().__init__(rule, AdvisoriesCounters(), context, "", source, target)
         self._source = source
         self._target = target
         self._fetch = MessageFetch(rule.name, source)
@@ -152,11 +150,6 @@ class AdvisoriesRun(RuleRun):
         """Whether advisories are received, and messages accepted, at this moment."""
         connected = self._source.client.is_connected and self._target.client.is_connected
         return self.state == "ready" and connected and not self._publisher.waits_for
-
-    @property
-    def connections(self) -> tuple[Connection, ...]:
-        """The connections of advisories and target."""
-        return (self._source,) if self._target is self._source else (self._source, self._target)
 
     def _waits_for(self) -> str | None:
         if self._worker is None:

@@ -45,13 +45,7 @@ def durables(rule: CopyingRule, sidecar: str) -> tuple[Durable, ...]:
     """Return the durable consumers of a rule's entries; see `RuleKind.durables`."""
     owner = consumer_owner(sidecar, rule.name)
     return tuple(
-        Durable(
-            rule.name,
-            source.name,
-            source.connection,
-            f"{durable_name(sidecar, rule.name)}_{_selection_id(source)}",
-            owner,
-        )
+        Durable(source.name, source.connection, f"{durable_name(sidecar, rule.name)}_{_selection_id(source)}", owner)
         for source in rule.entries
         if source.acknowledge
     )
@@ -66,10 +60,7 @@ class Acknowledging:
     """The acknowledgements of one entry.
 
     Args:
-        plan: the plan of the entry.
         source: the connection that holds the source.
-        counters: the counters to update.
-        fence: the rule's.
     """
 
     def __init__(self, plan: EntryPlan, source: Connection, counters: CopyCounters, fence: WriteFence) -> None:

@@ -210,9 +210,5 @@ class CopyEntry:
         return self._round.reader.stream_position if self._round is not None else self._context.stream_position
 
     async def not_taken(self) -> int | None:
-        """Return the number of messages that the round's consumer still holds; see `nats_bridge.consuming.lag`.
-
-        Raises:
-            ApiError: the server refuses, or does not answer.
-        """
+        """Return the number of messages that the round's consumer still holds; see `nats_bridge.consuming.lag`."""
         return await self._round.reader.not_taken() if self._round is not None else None

@@ -32,11 +32,7 @@ class EntryPlan:
     """The plan of an entry.
 
     Attributes:
-        rule: the rule's name.
         owner: how the descriptions of the rule's consumers begin.
-        source: the entry as configured.
-        sourcing: the same, compiled.
-        stream: the target's name.
         probe: a subject that the target stores, for barriers.
         filters: the filters of the source's consumer; none for everything.
         on_recreated: what to do when the source is a new stream of the same name.
@@ -185,9 +181,6 @@ async def consumer_filters(api: JetStreamApi, info: Json, filters: tuple[str, ..
         api: the API of the connection that holds the source.
         info: its `STREAM.INFO`.
         filters: the filters of the entry; empty for everything.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     messages = int(info["state"]["messages"])
     if not filters or not messages or info["config"].get("storage") == "memory":

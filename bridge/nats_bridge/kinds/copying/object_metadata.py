@@ -13,12 +13,7 @@ from nats_bridge.kinds.copying.model import OBJECT_STREAM
 
 
 class ObjectMetadata:
-    """Names one bucket for another in metadata.
-
-    Args:
-        source: the stream to copy from.
-        target: the stream that receives.
-    """
+    """Names one bucket for another in metadata."""
 
     __slots__ = ("_new", "_old", "_subjects")
 

@@ -87,10 +87,8 @@ class EntryContext:
     """The state that the rounds of an entry share.
 
     Attributes:
-        plan: what to do.
         source: the connection that holds the source.
         target: the connection that holds the target.
-        counters: the counters to update.
         metrics: updated with every batch.
         tracing: makes spans around batches, or None.
         fence: checked before anything is written, and before a round begins.
@@ -137,7 +135,7 @@ class EntryContext:
     def target_of(self, info: Json) -> Target:
         """Return the target, by its `STREAM.INFO`."""
         target = Target.of(info, self.target.server_version)
-        return target.with_record_header(TWIN_HEADER) if self.twin else target
+        return replace(target, record_header=TWIN_HEADER) if self.twin else target
 
     def is_blocked(self, reason: str) -> None:
         """Note that a stream does not answer."""
@@ -149,11 +147,9 @@ class Round:
 
     Args:
         context: the objects that the entry's rounds share.
-        life: its state.
         streams: the entry's, as they stand.
 
     Attributes:
-        plan, life: the same.
         publisher: writes copies.
         encoder: makes them.
         reader: reads the source.

@@ -43,7 +43,6 @@ class RoundLife:
         failed: called with the error that ends the rule.
 
     Attributes:
-        state: the state.
         over: whether nothing more is sent.
         closing: the event that is closing it, once closing began.
     """

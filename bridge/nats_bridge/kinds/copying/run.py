@@ -41,14 +41,7 @@ _CLOSE = 2.0  # seconds for closing the rule's own connection
 
 
 class CopyRun(RuleRun):
-    """One copying rule.
-
-    Args:
-        rule: the rule.
-        settings: the configuration.
-        connections: the open connections by name.
-        context: the rule's surroundings.
-    """
+    """One copying rule."""
 
     rule: CopyingRule
 

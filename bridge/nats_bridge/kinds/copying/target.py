@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from nats_bridge.client import nats_py
@@ -79,7 +79,6 @@ class Target:
     """The properties of a target stream.
 
     Attributes:
-        name: its name.
         subjects: the subjects that it stores.
         max_message_size: the maximum bytes of header block and payload; None without a limit.
         window_ns: the duplicate window in nanoseconds; 0 without one.
@@ -120,7 +119,6 @@ class Target:
         """Read `STREAM.INFO`.
 
         Args:
-            info: the answer.
             server_version: of the server that answered.
         """
         config, server = info["config"], server_dialect(server_version)
@@ -171,10 +169,6 @@ class Target:
         """Whether its sequences show how many messages it has stored, as long as no other client writes."""
         return self.replicas == 1 and self.window_ns > 0 and not self.full_is_refused and not self.fed_by_server
 
-    def with_record_header(self, header: bytes) -> Target:
-        """Return a target that uses another name for source records."""
-        return replace(self, record_header=header)
-
     def takes(self, subject: bytes) -> bool:
         """Return whether it stores messages of a subject."""
         return any(matches(subject, pattern) for pattern in self.subjects)
@@ -209,7 +203,6 @@ async def last_sequence_behind(
 
     Args:
         connection: the connection of the target.
-        stream: its name.
         subject: one that it stores.
         waits: called with the reason for waiting, as a sentence, each time that the subject has no responders.
 

@@ -11,10 +11,8 @@ from nats_bridge.kinds.ingress.model import SubjectTransformRule
 from nats_bridge.rules.loops.subject_overlap import first_matching
 from nats_transforms.dialect import Dialect
 from nats_transforms.errors import TransformError
-from nats_transforms.subject import collide, is_valid_filter, is_wild
+from nats_transforms.subject import collide, is_wild
 from nats_transforms.transform import Transform, compile_mapping, compile_transform
-
-_NOT_FOR_RULES = ("$JS.>", "$SYS.>", "_INBOX.>", "_R_.>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +24,9 @@ class IngressTarget:
 
 
 def compile_ingress(rule: SubjectTransformRule, dialect: Dialect, inbox_prefix: str = "_INBOX") -> Transform:
-    """Return the rule's transform, with the checks of the server and those that a subscription adds.
+    """Return the rule's transform, with the checks that need the server's dialect and the connection's inboxes.
 
     Args:
-        rule: the rule.
         dialect: whose checks.
         inbox_prefix: under which the connection gets its answers.
 
@@ -39,12 +36,6 @@ def compile_ingress(rule: SubjectTransformRule, dialect: Dialect, inbox_prefix: 
     place = f"rule '{rule.name}': subject_transform"
     source, destination = rule.subject_transform.src, rule.subject_transform.dest
     pattern = source.encode()
-    if not source:
-        raise ConfigError(f"{place}: src is empty, which means every subject; name those that publishers use")
-    if not destination:
-        raise ConfigError(f"{place}: dest is empty, so nothing would be transformed; give the stream's subject")
-    if not is_valid_filter(pattern):
-        raise ConfigError(f"{place}: src '{source}' cannot be subscribed to: no empty tokens, no white space")
     for token in source.split("."):
         if token.startswith("*") and token != "*":
             meant = "any token" if is_wild(token.encode(), by_first_byte=dialect.first_byte_is_wildcard) else "itself"
@@ -52,7 +43,7 @@ def compile_ingress(rule: SubjectTransformRule, dialect: Dialect, inbox_prefix: 
                 f"{place}: src '{source}': token '{token}' stands for {meant} in a stream's transform. The sidecar"
                 " cannot subscribe to that; write '*', or a token without '*'"
             )
-    for taken in (*_NOT_FOR_RULES, f"{inbox_prefix}.>"):
+    for taken in ("_R_.>", f"{inbox_prefix}.>"):
         if collide(pattern, taken.encode()):
             raise ConfigError(
                 f"{place}: src '{source}' would take messages of '{taken}', which no rule may; name the subjects that"

@@ -12,7 +12,7 @@ from nats_bridge.settings.checks.patterns import (
     filter_problem,
     has_white_space,
     in_bytes,
-    reserved_prefix,
+    reserved_problem,
     subjects_of,
 )
 from nats_bridge.settings.checks.rule_checks import RuleChecks
@@ -52,11 +52,8 @@ class IngressChecks(RuleChecks[SubjectTransformRule]):
             yield built
         elif has_white_space(destination):
             yield Problem((*at, "dest"), f"'{destination}' contains white space; no message can be published there")
-        elif space := reserved_prefix(destination):
-            yield Problem(
-                (*at, "dest"),
-                f"'{destination}' lies under '{space}', which belongs to servers and replies; use another subject",
-            )
+        elif reason := reserved_problem(destination):
+            yield Problem((*at, "dest"), reason)
         elif (made := subjects_of(source).through(built)) and made.meet(subjects_of(source)):
             yield Problem(
                 (*at, "dest"),

@@ -72,9 +72,7 @@ class IngressEncoder:
     Args:
         transform: from the publisher's subject to the stream's.
         source: the subject that the rule subscribes to.
-        stream: the stream's name.
         subjects: the stream's subjects.
-        counters: the counters to update.
     """
 
     def __init__(

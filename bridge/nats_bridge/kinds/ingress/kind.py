@@ -54,7 +54,7 @@ class IngressKind(RuleKind[SubjectTransformRule]):
         """Return the permissions that the users of a rule's connections need."""
         from nats_bridge.kinds.ingress.permissions import ingress_needs
 
-        return ingress_needs(rule, settings, dialect, known)
+        return ingress_needs(rule, settings, dialect)
 
     def moves(self, rule: SubjectTransformRule, landscape: Landscape, version: str) -> Iterator[Move]:
         """Yield the moves of messages through a rule."""

@@ -8,15 +8,12 @@ from nats_bridge.kinds.ingress.check import compile_ingress
 from nats_bridge.kinds.ingress.model import SubjectTransformRule
 from nats_bridge.permissions.need import Need, api_subject, listen, stream_events, write
 from nats_bridge.permissions.reading import existing
-from nats_bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.rules.context import queue_group
 from nats_bridge.settings import Settings
 from nats_transforms.dialect import Dialect
 
 
-def ingress_needs(
-    rule: SubjectTransformRule, settings: Settings, dialect: Dialect, known: KnownStreams
-) -> Iterator[Need]:
+def ingress_needs(rule: SubjectTransformRule, settings: Settings, dialect: Dialect) -> Iterator[Need]:
     """Yield the needs of one rule; see `RuleKind.needs`."""
     leased = settings.leadership is not None  # only the holder of the rule's lease listens, without a queue group
     connection, transform = rule.source_connection, rule.subject_transform

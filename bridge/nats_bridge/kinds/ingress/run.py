@@ -12,30 +12,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nats_bridge.client.connection import Connection
 from nats_bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.client.stream_advisories import StreamEvents
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import NO_ANSWER, WITHOUT_ADVISORY
+from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.errors import ApiError, BridgeError, NotPermittedError
 from nats_bridge.kinds.ingress.check import IngressTarget, compile_ingress, read_stream
 from nats_bridge.kinds.ingress.encoder import IngressCounters, IngressEncoder
+from nats_bridge.kinds.ingress.model import SubjectTransformRule
 from nats_bridge.observability.rule_metrics import InFlight
-from nats_bridge.rules.context import queue_group
+from nats_bridge.rules.context import RuleContext, queue_group
 from nats_bridge.rules.delivery import CorePublisher
 from nats_bridge.rules.run import RuleRun
 from nats_transforms.subject import matches
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from nats_bridge.client.connection import Connection
-    from nats_bridge.client.wire import BatchSubscription, Delivered
-    from nats_bridge.kinds.ingress.model import SubjectTransformRule
-    from nats_bridge.rules.context import RuleContext
-
 
 _MOST_WAITING = 64 << 20  # bytes that may wait to be written
 
@@ -44,15 +39,13 @@ class IngressRun(RuleRun):
     """One ingress rule.
 
     Args:
-        rule: the rule.
         connection: the connection of publishers and stream.
-        context: the rule's surroundings.
     """
 
     rule: SubjectTransformRule
 
     def __init__(self, rule: SubjectTransformRule, connection: Connection, context: RuleContext) -> None:
-        super().__init__(rule, IngressCounters(), context, rule.stream)
+        super().__init__(rule, IngressCounters(), context, rule.stream, connection)
         self._connection = connection
         self._target: IngressTarget | None = None
         self._paused_because = ""
@@ -126,11 +119,6 @@ class IngressRun(RuleRun):
     def ready(self) -> bool:
         """Whether publishers' messages reach the stream at this moment."""
         return self.state == "ready" and self._subscription is not None and self._connection.client.is_connected
-
-    @property
-    def connections(self) -> tuple[Connection, ...]:
-        """The connection of publishers and stream."""
-        return (self._connection,)
 
     def _waits_for(self) -> str | None:
         if self._paused_because:

@@ -68,9 +68,7 @@ class RepublishEncoder:
     """Turns delivered messages of one stream into `HPUB` operations.
 
     Args:
-        republish: the compiled rule.
         retention: the model of removals from the stream.
-        counters: the counters to update.
         own_subjects: the stream's subjects, if the target is in the stream's account. Messages with such a destination
             are not published, because they would be stored and republished endlessly.
         max_payload: bytes that the target server accepts in one message, headers included.
@@ -343,7 +341,6 @@ class RepublishEncoder:
         """Return the entry of a subject that has none.
 
         Args:
-            subject: the subject.
             sequence: the sequence of its message, which is stored as the last one if no entry is created.
             is_kept: whether the entry must be kept, because the message may have to be handled again.
         """

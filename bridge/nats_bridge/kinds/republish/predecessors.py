@@ -70,10 +70,8 @@ class Predecessors:
 
     Args:
         connection: the connection that holds the stream.
-        stream: its name.
         encoder: has the model of the stream.
         last_encoded: returns the sequence and the time of the last message that the encoder was given.
-        log: the rule's.
     """
 
     def __init__(

@@ -34,7 +34,6 @@ class RetentionFollower:
         last_encoded: returns the sequence and the time of the last message that the encoder was given.
         own_subjects: the stream's subjects that are not published to, by its configuration.
         changed: called with the stream's new configuration.
-        log: the rule's.
 
     Attributes:
         info: the newest that changed anything.

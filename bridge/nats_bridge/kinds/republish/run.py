@@ -59,10 +59,8 @@ class RepublishRun(RuleRun):
     """One republish rule.
 
     Args:
-        rule: the rule.
         source: the connection that holds the stream.
         target: the connection to publish on.
-        context: the rule's surroundings.
 
     Attributes:
         republish: the compiled rule; set by `check`.
@@ -350,11 +348,6 @@ class RepublishRun(RuleRun):
         deletions, self._consumer_deletions = self._consumer_deletions, None
         if deletions is not None and not self._source.client.is_closed:
             await deletions.unsubscribe()
-
-    @property
-    def filtered(self) -> bool:
-        """Whether the server leaves out subjects that the rule does not mean."""
-        return self._filter is not None
 
     @property
     def ready(self) -> bool:

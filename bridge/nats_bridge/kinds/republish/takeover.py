@@ -75,9 +75,7 @@ async def take_over_from_sidecar(
 
     Args:
         rule: a durable rule whose sidecar is stopped.
-        sidecar: the sidecar's name.
         dialect_text: the dialect that the rule runs with, or `native`.
-        connections: the open connections by name.
         update: the body of the `STREAM.UPDATE`.
 
     Raises:

@@ -32,7 +32,7 @@ class WatchKind(RuleKind[WatchRule]):
 
     def needs(self, rule: WatchRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
         """Return the permissions that the user of a rule's connection needs."""
-        return watch_needs(rule, settings, dialect, known)
+        return watch_needs(rule)
 
     def moves(self, rule: WatchRule, landscape: Landscape, version: str) -> Iterator[Move]:
         """None: it writes nothing."""

@@ -14,7 +14,6 @@ class Link:
     """A mirror, or one entry of `sources`.
 
     Attributes:
-        target: the stream that receives.
         source: the stream to copy.
         is_mirror: whether the target is its mirror.
         api: the prefix of the API with which the target's server reaches it.

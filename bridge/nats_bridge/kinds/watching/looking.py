@@ -47,7 +47,6 @@ class Sight:
     """One comparison of a link.
 
     Attributes:
-        link: the link.
         target: `STREAM.INFO` of the target.
         source: the state of the source; None if it cannot be read.
         error: why not.
@@ -97,7 +96,6 @@ class Looking:
 
     Attributes:
         connection: the connection of the target's account.
-        link: the link.
         rate: the limit of requests.
     """
 
@@ -119,9 +117,6 @@ class Looking:
         Args:
             target: `STREAM.INFO` of the target.
             listed: the source's state, if it is in the same account and was listed with the target.
-
-        Raises:
-            ApiError: the target's server does not answer.
         """
         position = await self._position_in(target)
         if listed is not None and self._complete == _both(listed, target):

@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from nats_bridge.kinds.watching.model import WatchRule
 from nats_bridge.permissions.need import ANY_STREAM, Need, api_subject, write
 from nats_bridge.permissions.reading import replays
-from nats_bridge.permissions.stream_facts import KnownStreams
-from nats_bridge.settings import Settings
-from nats_transforms.dialect import Dialect
 
 
 def account_needs(connection: str) -> Iterator[Need]:
@@ -25,7 +22,7 @@ def account_needs(connection: str) -> Iterator[Need]:
     yield from replays(connection, ANY_STREAM)
 
 
-def watch_needs(rule: WatchRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
+def watch_needs(rule: WatchRule) -> Iterator[Need]:
     """Yield the needs of one rule; see `RuleKind.needs`."""
     yield from account_needs(rule.connection)
     if rule.on_stall == "step_down":

@@ -26,7 +26,6 @@ class Reason:
     Attributes:
         code: for programs.
         text: in words.
-        remedy: what to do.
         new_leader_helps: whether the target's server may copy again once another one leads the target.
     """
 

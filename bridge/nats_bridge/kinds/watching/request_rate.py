@@ -22,7 +22,6 @@ class RequestRate:
 
         Args:
             now: seconds of a monotonic clock.
-            requests: the number of requests.
 
         Returns:
             Seconds until they may be sent.

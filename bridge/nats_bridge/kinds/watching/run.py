@@ -10,24 +10,21 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.errors import ApiError, NotPermittedError
 from nats_bridge.kinds.watching.counters import WatchCounters
 from nats_bridge.kinds.watching.link import links_of
+from nats_bridge.kinds.watching.model import WatchRule
 from nats_bridge.kinds.watching.request_rate import RequestRate
 from nats_bridge.kinds.watching.watch import CONDITIONS, LinkState, StreamSelection, Watch
+from nats_bridge.rules.context import RuleContext
 from nats_bridge.rules.run import RuleRun
 from nats_bridge.telemetry import names
-
-if TYPE_CHECKING:
-    from nats_bridge.client.connection import Connection
-    from nats_bridge.kinds.watching.model import WatchRule
-    from nats_bridge.rules.context import RuleContext
-    from nats_bridge.telemetry.names import Metric
-
+from nats_bridge.telemetry.names import Metric
 
 _AGAIN = 600.0  # seconds from the end of a stall until the leader of the same stream may be asked to step down again
 _NOT_SEEN = "not_permitted"  # the code of links that the user may not read
@@ -37,9 +34,7 @@ class WatchRun(RuleRun):
     """One watch rule.
 
     Args:
-        rule: the rule.
         connection: the connection whose account is watched.
-        context: the rule's surroundings.
     """
 
     rule: WatchRule

@@ -28,7 +28,6 @@ class LinkState:
     """The state of one link.
 
     Attributes:
-        link: the link.
         condition: how it does.
         missing: the number of messages missing in the target; None if unknown.
         position: the newest sequence of the source that the target has.
@@ -147,9 +146,6 @@ class _Watched:
 class StreamSelection:
     """Names of streams, with `*` for any characters.
 
-    Args:
-        patterns: the names.
-
     Attributes:
         named: those without `*`: streams that must be there.
     """
@@ -184,7 +180,6 @@ class Watch:
     """Watches the links of one account.
 
     Attributes:
-        connection: its connection.
         stalled_after: seconds without progress that make a stall.
         rate: the limit of requests.
         selection: the streams whose mirrors and sources are watched.
@@ -201,11 +196,7 @@ class Watch:
     _watched: dict[object, _Watched] = field(default_factory=dict)
 
     async def look(self) -> list[LinkState]:
-        """Compare source and target of every link there is now.
-
-        Raises:
-            ApiError: the server does not answer.
-        """
+        """Compare source and target of every link there is now."""
         try:
             return await self._look()
         except ApiError:

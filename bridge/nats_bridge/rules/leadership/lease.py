@@ -35,7 +35,6 @@ class KeptPosition:
     """The last message of a stream that a rule is done with.
 
     Attributes:
-        stream: the stream's name.
         sequence: the message's stream sequence; 0 for none.
         time_ns: the time when the stream stored it, in nanoseconds since 1970; 0 if unknown.
     """

@@ -71,9 +71,6 @@ async def remove_lease(api: JetStreamApi, bucket: str, sidecar: str, rule: str) 
     """Remove a rule's lease with its position. Return whether there was one.
 
     It purges the key as clients of key-value buckets do, which needs no permission beyond those for holding a lease.
-
-    Raises:
-        ApiError: the server does not answer.
     """
     subject = lease_subject(bucket, sidecar, rule)
     newest = await api.last_message(bucket_stream(bucket), subject)
@@ -111,8 +108,6 @@ class LeaseStore:
 
     Args:
         connection: a separate connection, so that nothing else delays it.
-        sidecar: the sidecar's name.
-        bucket: the name of the bucket with the leases.
         timing: the time limits for answers.
         hint: called for each write of a lease, including this replica's.
         announced: called for each announcement with a replica's name and the number of rules that it leads, or None

@@ -41,7 +41,6 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -57,11 +56,8 @@ from nats_bridge.rules.leadership.sharing import Share
 from nats_bridge.rules.leadership.silent_server import SilentServer
 from nats_bridge.rules.leadership.term import Leadership, Term
 from nats_bridge.rules.leadership.timing import Timing, clock
+from nats_bridge.settings import LeadershipSettings, Rule, Settings
 from nats_bridge.settings.connect_options import connect_options
-
-if TYPE_CHECKING:
-    from nats_bridge.settings import LeadershipSettings, Rule, Settings
-
 
 _log = structlog.get_logger("bridge.leadership")
 
@@ -105,7 +101,6 @@ class Leases(Leadership):
     Args:
         connection: a connection only for leases; `close` closes it.
         sidecar: the sidecar's name, the same in all replicas.
-        bucket: the name of the bucket with the leases.
         ttl: seconds without a renewal after which another replica takes over.
         share: the sharing of rules among replicas; None if a rule stays with its leader.
     """
@@ -180,7 +175,7 @@ class Leases(Leadership):
         await self._store.close()
         await close_connections([self._connection])
 
-    def _answered(self, rule: str, *, answered: bool) -> None:
+    def _answered(self, rule: str, answered: bool) -> None:
         """Note whether a request about a lease was answered. Leave a server that does not answer for a long time."""
         connection = self._connection
         if answered:
@@ -270,12 +265,6 @@ class _HeldTerm(Term):
             await self._end()
 
 
-class _Answered(Protocol):
-    """Called with a rule, and whether there was an answer about its lease."""
-
-    def __call__(self, rule: str, *, answered: bool) -> None: ...
-
-
 class _Holding:
     """One rule's lease: wanted, held, or neither.
 
@@ -283,7 +272,9 @@ class _Holding:
         moves: whether another replica can take over the rule without a loss; see `RuleKind.keeps_position`.
     """
 
-    def __init__(self, rule: str, me: str, store: LeaseStore, timing: Timing, answered: _Answered) -> None:
+    def __init__(
+        self, rule: str, me: str, store: LeaseStore, timing: Timing, answered: Callable[[str, bool], None]
+    ) -> None:
         # One object for the life of the process, so that it recognises every write of its own.
         self.lease = Lease(me, timing)
         self.moves = False
@@ -388,7 +379,7 @@ class _Holding:
         except ApiError as error:
             self._warn("leadership.bucket_missing", str(error))
             sighting = None
-        self._answered(self._rule, answered=sighting is not None)
+        self._answered(self._rule, sighting is not None)
         if sighting is None:
             self.lease.unanswered(clock())
             self._warn("leadership.no_answer", "the lease bucket does not answer")
@@ -398,7 +389,7 @@ class _Holding:
     async def _write(self, write: Write) -> None:
         self.lease.sent(write, clock())
         pub_ack = await self._store.write(self._rule, write)
-        self._answered(self._rule, answered=not (pub_ack.kind == "later" or pub_ack.leaves_open))
+        self._answered(self._rule, not (pub_ack.kind == "later" or pub_ack.leaves_open))
         if pub_ack.kind == "stored":
             self.lease.stored(write, pub_ack.sequence)
         elif pub_ack.overtaken:

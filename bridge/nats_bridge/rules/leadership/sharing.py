@@ -27,11 +27,7 @@ class Share:
         self._others: dict[str, tuple[int, float]] = {}
 
     def receive(self, replica: str, leads: int | None, now: float) -> bool:
-        """Note a replica's announcement (None when it stops). Return whether it is new; this replica's own are ignored.
-
-        Returns:
-            Whether it has just come or stopped.
-        """
+        """Note a replica's announcement (None when it stops). Return whether that replica has just come or stopped."""
         if replica == self._me:
             return False
         if leads is None:

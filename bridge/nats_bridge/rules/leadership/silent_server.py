@@ -30,11 +30,7 @@ class SilentServer:
             self._moves = 0
 
     def unanswered(self, rule: str, now: float) -> bool:
-        """Note a missing answer about a rule's lease. Return whether to leave the server.
-
-        Returns:
-            Whether to leave the server now.
-        """
+        """Note a missing answer about a rule's lease. Return whether to leave the server now."""
         since = self._since.setdefault(rule, now)
         if now - since < self._patience * min(2**self._moves, _LONGEST):
             return False

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.rules.leadership.lease import KeptPosition
-
-if TYPE_CHECKING:
-    from nats_bridge.settings import Rule
+from nats_bridge.settings import Rule
 
 
 class Term:

@@ -11,7 +11,6 @@ From the time when a holder sends a renewal that is stored, until another replic
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # on Linux, this also counts while the machine sleeps
 
@@ -25,47 +24,26 @@ def clock() -> float:
     return time.clock_gettime(_CLOCK)
 
 
-@dataclass(frozen=True, slots=True)
 class Timing:
-    """The parts of a lease's time.
+    """The parts of a lease's time, in seconds.
 
     Attributes:
-        ttl: seconds without a renewal after which another replica takes over.
+        ttl: the time without a renewal after which another replica takes over.
+        renew_every: between two renewals, and between two reads of a standby.
+        open_for: for which a holder may write, from sending a renewal that is known to be stored.
+        unsent_for: after which the kernel drops bytes that the peer has not acknowledged.
+        answer_within: to wait for an answer of the bucket before the request is repeated.
+        silent_for: after which a silent replica no longer shares rules, which is before its leases are free.
+        missed_for: without a new revision, after which a standby no longer reports that the rule has a leader.
+        unseen_for: between two reads, above which the time in between counts as not observed.
     """
 
-    ttl: float
-
-    @property
-    def renew_every(self) -> float:
-        """Seconds between two renewals, and between two reads of a standby."""
-        return self.ttl / 5
-
-    @property
-    def open_for(self) -> float:
-        """Seconds for which a holder may write, from sending a renewal that is known to be stored."""
-        return self.ttl * 0.6
-
-    @property
-    def unsent_for(self) -> float:
-        """Seconds after which the kernel drops bytes that the peer has not acknowledged."""
-        return self.ttl * 0.3
-
-    @property
-    def answer_within(self) -> float:
-        """Seconds to wait for an answer of the bucket before the request is repeated."""
-        return self.ttl * 0.5
-
-    @property
-    def silent_for(self) -> float:
-        """Seconds after which a silent replica no longer shares rules, which is before its leases are free."""
-        return self.ttl * 0.7
-
-    @property
-    def missed_for(self) -> float:
-        """Seconds without a new revision after which a standby no longer reports that the rule has a leader."""
-        return self.ttl * 0.5
-
-    @property
-    def unseen_for(self) -> float:
-        """Seconds between two reads above which the time in between counts as not observed."""
-        return self.ttl * 0.75
+    def __init__(self, ttl: float) -> None:
+        self.ttl = ttl
+        self.renew_every = ttl / 5
+        self.open_for = ttl * 0.6
+        self.unsent_for = ttl * 0.3
+        self.answer_within = ttl * 0.5
+        self.silent_for = ttl * 0.7
+        self.missed_for = ttl * 0.5
+        self.unseen_for = ttl * 0.75

@@ -50,8 +50,7 @@ class AccountGraph:
     treats a refused publication as its own.
 
     Args:
-        settings: the configuration.
-        connections: its open connections by name.
+        connections: the open connections by name.
         earlier: the graph of another configuration, whose facts about shared connections are still valid.
         patiently: wait for late answers about accounts, see `SharedAccounts.ask`.
 

@@ -53,7 +53,6 @@ class MessageLocation:
 
     Attributes:
         kind: in the space, at a stream's ingress (before its transform), or stored.
-        space: the subject space.
         stream: the stream's name; empty for the space itself.
         created: when the stream was created, which distinguishes it from another of that name in the same space.
     """

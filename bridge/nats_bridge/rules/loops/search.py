@@ -45,7 +45,6 @@ def find_loops(settings: Settings, reaches: Mapping[str, Reach]) -> list[Loop]:
     """Return one loop for each rule that is in one, and the loops of servers alone.
 
     Args:
-        settings: the configuration.
         reaches: the reach of each connection, by name. A rule with a missing connection is left out.
     """
     moves = Landscape(reaches).moves(settings)

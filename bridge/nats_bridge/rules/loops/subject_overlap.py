@@ -29,7 +29,6 @@ def takes_filters(server_version: str, patterns: Sequence[bytes], subjects: Sequ
     Args:
         server_version: the version of the stream's server.
         patterns: the filters.
-        subjects: the stream's.
     """
     server = server_dialect(server_version)
     if len(patterns) > 1 and not server.consumers_take_several_filters:

@@ -44,11 +44,14 @@ def has_white_space(destination: str) -> bool:
     return any(_WHITE_SPACE.search(token) for token in destination.split(".") if not _is_function(token))
 
 
-def reserved_prefix(destination: str) -> str | None:
-    """Return the reserved subjects that a destination (or a filter that keeps subjects) begins with.
+def reserved_problem(destination: str, remedy: str = "use another subject") -> str | None:
+    """Return the reason why messages must not get a reserved destination, or None if it is not reserved."""
+    space = reserved_prefix(destination)
+    return space and f"'{destination}' lies under '{space}', which belongs to servers and replies; {remedy}"
 
-    None without any.
-    """
+
+def reserved_prefix(destination: str) -> str | None:
+    """Return the reserved subjects that a destination (or a filter that keeps subjects) begins with, if any."""
     return next((space for space in RESERVED if destination.startswith(space.removesuffix(">"))), None)
 
 

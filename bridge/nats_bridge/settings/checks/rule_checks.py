@@ -25,7 +25,6 @@ class RuleChecks(ABC, Generic[RuleT]):
         Args:
             rule: well formed.
             at: the path of the rule.
-            version: its dialect.
             connections: the usable ones, by name.
         """
 

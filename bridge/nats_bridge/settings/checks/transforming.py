@@ -108,7 +108,6 @@ def remedy(
     Args:
         code: the code of the `TransformError`.
         source: as people wrote it.
-        destination: the same.
         build: makes the transform as the newest server does.
     """
     reported = _remedy(code, source, destination, build)

@@ -14,7 +14,13 @@ from nats_bridge.kinds.copying.checks.written_sources import (
 from nats_bridge.kinds.copying.model import OBJECT_STREAM, CopyingRule, MirrorRule
 from nats_bridge.marked_yaml import Path
 from nats_bridge.settings import Connection
-from nats_bridge.settings.checks.patterns import exclusion_problems, has_white_space, in_bytes, reserved_prefix
+from nats_bridge.settings.checks.patterns import (
+    exclusion_problems,
+    has_white_space,
+    in_bytes,
+    reserved_prefix,
+    reserved_problem,
+)
 from nats_bridge.settings.checks.rule_checks import RuleChecks
 from nats_bridge.settings.problems import Problem
 from nats_transforms.subject import is_valid_publish
@@ -117,11 +123,8 @@ def _sequence_problems(rule: MirrorRule, at: Path) -> Iterator[Problem]:
             (*at, "filler_subject"),
             f"'{subject}' cannot be published to; write a subject of the stream without wildcards and white space",
         )
-    elif space := reserved_prefix(subject):
-        yield Problem(
-            (*at, "filler_subject"),
-            f"'{subject}' lies under '{space}', which belongs to servers and replies; use a subject of the stream",
-        )
+    elif reason := reserved_problem(subject, "use a subject of the stream"):
+        yield Problem((*at, "filler_subject"), reason)
 
 
 CHECKS = CopyingChecks()

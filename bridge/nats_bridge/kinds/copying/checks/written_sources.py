@@ -96,7 +96,6 @@ def identity_problems(rule: CopyingRule, sources: Sequence[WrittenSource], versi
     Args:
         rule: well formed.
         sources: its sources.
-        version: its dialect.
     """
     # If the dialect is not known yet, the servers that can run everything decide.
     names_filters = any(candidate.source_record_names_filters for candidate in candidates(version))

@@ -25,10 +25,6 @@ from nats_transforms.subject import is_subset
 async def copying_back(rule: CopyingRule, connections: Mapping[str, Connection]) -> Handoff:
     """Return the configuration without the native sources that a rule repeats.
 
-    Args:
-        rule: the rule that resumes.
-        connections: the open connections by name.
-
     Raises:
         BridgeError: a server refuses or does not answer, or the stream does not exist.
     """

@@ -39,8 +39,7 @@ class SearchedRecords:
     """The records to look for.
 
     Attributes:
-        sourcing: the compiled entry.
-        headers: the names under which records count.
+        headers: the names under which records count; empty for all that the bridge counts as its own.
         subjects: the stored subjects to search.
         two_fields_only: whether only records without filter and destination count.
     """
@@ -61,11 +60,6 @@ class SearchedRecords:
             if self.sourcing.is_own(record):
                 return record.sequence
         return None
-
-
-def own_wanted(sourcing: Sourcing) -> SearchedRecords:
-    """Return the copies of an entry that the bridge counts as its own."""
-    return SearchedRecords(sourcing, ())
 
 
 def native_wanted(entry: Json, server: Dialect) -> SearchedRecords:
@@ -89,12 +83,8 @@ async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[Searc
 
     Args:
         api: the API of the target's connection.
-        stream: the target.
         last: its last sequence.
         wanted: what to look for.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     first = await first_sequence(api, stream)
     found: list[Found | None] = [None] * len(wanted)

@@ -22,7 +22,7 @@ from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.errors import ApiError, BridgeError
-from nats_bridge.kinds.copying.handoff.native_search import Found, find, native_wanted, own_wanted
+from nats_bridge.kinds.copying.handoff.native_search import Found, SearchedRecords, find, native_wanted
 from nats_bridge.kinds.copying.handoff.position import EntryRefusedError, check_newest, copied_up_to
 from nats_bridge.kinds.copying.handoff.spelling import as_transforms, spellings
 from nats_bridge.kinds.copying.model import CopyingRule
@@ -54,9 +54,6 @@ class CopyingHandoff:
     """Reads a rule that copies, and its streams.
 
     Args:
-        rule: the rule.
-        settings: the configuration.
-        connections: the open connections by name.
         wish: the user's request.
     """
 
@@ -223,7 +220,8 @@ class CopyingHandoff:
         if given is not None and not (reached or 0) <= given <= streams.source_last:
             least = f"the newest copy in '{self._rule.target_stream}' is of {reached}" if reached else "0 is the least"
             raise EntryRefusedError(f"--after {given}: {least}, and the last sequence there is {streams.source_last}")
-        (newest,) = await find(self._target.api, self._rule.target_stream, streams.last, [own_wanted(streams.sourcing)])
+        own = SearchedRecords(streams.sourcing, ())
+        (newest,) = await find(self._target.api, self._rule.target_stream, streams.last, [own])
         if given is None:
             await check_newest(streams, newest, reached)
         if reached is None and given is None:
@@ -376,11 +374,7 @@ async def copying_consumer(connection: Connection, source: str, owner: str) -> s
 
     Args:
         connection: the connection that holds the source.
-        source: the source's name.
         owner: how the descriptions of the rule's consumers begin.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     for info in await connection.api.consumers(source):
         if info.get("push_bound") and str(info["config"].get("description", "")).startswith(owner):

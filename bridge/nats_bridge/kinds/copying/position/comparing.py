@@ -221,9 +221,6 @@ async def compared_entry(streams: EntryStreams, tail: TargetTail, read: Read) ->
         streams: the entry's.
         tail: its newest copies of this source, at least one, read as `read` does.
         read: reads more of them.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     messages = await _messages_copied(streams, tail.copies)
     observed = _compared_with(messages, streams.target, tail)
@@ -240,11 +237,7 @@ async def compared_entry(streams: EntryStreams, tail: TargetTail, read: Read) ->
 
 
 async def compared_again(streams: EntryStreams, tail: TargetTail) -> Resume:
-    """Compare these copies of an entry, at least one, with its source.
-
-    Raises:
-        ApiError: a server refuses, or does not answer.
-    """
+    """Compare these copies of an entry, at least one, with its source."""
     return _compared_with(await _messages_copied(streams, tail.copies), streams.target, tail)
 
 
@@ -256,9 +249,6 @@ async def compared_behind(confirmed: int, streams: EntryStreams, tail: TargetTai
         streams: the entry's.
         tail: its newest copies.
         reported: sequences that were reported as missing before.
-
-    Raises:
-        ApiError: a server refuses, or does not answer.
     """
     newer = tuple(copy for copy in tail.copies if copy.record.sequence > confirmed)
     highest = max((copy.record.sequence for copy in newer), default=confirmed)
@@ -305,9 +295,6 @@ async def has_gap(streams: EntryStreams, before: int) -> bool:
     Args:
         streams: the entry's.
         before: only messages before this sequence of the source count.
-
-    Raises:
-        ApiError: a server refuses, or does not answer.
     """
     sequences = [each for each in await _sequences(streams) if each <= before]
     held = set(sequences)

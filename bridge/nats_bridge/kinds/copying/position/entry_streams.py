@@ -100,15 +100,11 @@ async def read_tail(
 
     Args:
         api: the API of the target's connection.
-        stream: the target.
         last: its last sequence.
         record_of: returns the source record in a header block of the entry's copies; None for other messages.
         wanted: the number of copies that is enough.
         rule: the rule's name, for the log.
         whatever_age: whether only the number counts, and not how much older than the newest one a copy is.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     first = await first_sequence(api, stream)
     copies: list[StoredCopy] = []
@@ -205,7 +201,6 @@ class EntryStreams:
     """Source and target of an entry.
 
     Attributes:
-        sourcing: the compiled entry.
         source: reads the source's messages, headers only.
         source_info: the source's `STREAM.INFO`.
         target_api: the API of the connection that holds the target.
@@ -242,7 +237,7 @@ class EntryStreams:
         return self.identity.key if self.identity is not None else self.fresh_key
 
     async def identified(self, tail: TargetTail) -> EntryStreams:
-        """Return these streams with the source identity that the newest copies show. Raises the errors of `newest`."""
+        """Return these streams with the source identity that the newest copies show."""
         return replace(self, identity=await identity_by_copies(self, tail.copies))
 
     @property
@@ -251,11 +246,7 @@ class EntryStreams:
         return int(self.source_info["state"]["last_seq"])
 
     async def newest(self, wanted: int, *, whatever_age: bool = False) -> TargetTail:
-        """Return the newest copies of any stream with the source's name; see `read_tail`.
-
-        Raises:
-            ApiError: the server refuses, or does not answer.
-        """
+        """Return the newest copies of any stream with the source's name; see `read_tail`."""
         return await read_tail(
             self.target_api,
             self.target.name,
@@ -267,7 +258,7 @@ class EntryStreams:
         )
 
     async def newest_of_present(self, wanted: int, whatever_age: bool) -> TargetTail:
-        """Return the newest copies of the present source. Raises the errors of `newest`."""
+        """Return the newest copies of the present source."""
         return self.of_present(await self.newest(wanted, whatever_age=whatever_age))
 
     def of_present(self, tail: TargetTail) -> TargetTail:
@@ -289,9 +280,6 @@ async def identity_by_copies(streams: EntryStreams, copies: Sequence[StoredCopy]
     Args:
         streams: the entry's.
         copies: the newest copies, in stored order.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     fresh = streams.fresh_key
     ours = [copy for copy in copies if copy.copy_id is not None and copy.copy_id.is_of(fresh)]

@@ -34,12 +34,7 @@ class _Former:
 
 
 class FormerConsumers:
-    """The former consumers of one rule.
-
-    Args:
-        connections: the open connections by name.
-        fence: the rule's.
-    """
+    """The former consumers of one rule."""
 
     def __init__(self, connections: Mapping[str, Connection], fence: WriteFence) -> None:
         self._connections = connections
@@ -60,11 +55,7 @@ class FormerConsumers:
         return [replace(plan, former=self._position_for(plan)) if plan.durable else plan for plan in plans]
 
     async def delete(self) -> None:
-        """Delete them, when every entry has a consumer.
-
-        Raises:
-            ApiError: a server refuses, or does not answer.
-        """
+        """Delete them, when every entry has a consumer."""
         for former in self._observed:
             if not former.consumer.plan.work_queue:
                 await self._delete(former)

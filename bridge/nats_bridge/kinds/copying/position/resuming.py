@@ -99,9 +99,6 @@ class Confirmed:
 class Resuming:
     """Finds the position of one entry.
 
-    Args:
-        plan: the plan of the entry.
-
     Attributes:
         identity: the facts that tell copies of the present source from others; known after `position`.
         same_target: whether the target is the stream of the previous round.

@@ -55,9 +55,7 @@ class Counting:
     """Makes additions of copies, for one entry.
 
     Args:
-        plan: the plan of the entry.
         api: the API of the connection that holds the target.
-        counters: the counters to update.
     """
 
     def __init__(self, plan: EntryPlan, api: JetStreamApi, counters: CopyCounters) -> None:
@@ -75,9 +73,8 @@ class Counting:
         """A round begins.
 
         Args:
-            target: the stream that receives.
-            info: its `STREAM.INFO`.
-            resumes: whether it is the stream of the round before, and has lost nothing that it had confirmed.
+            info: the target's `STREAM.INFO`.
+            resumes: whether the target is the stream of the round before, and has lost nothing that it had confirmed.
         """
         if not resumes:
             self._known.clear()
@@ -200,7 +197,6 @@ def turns(operations: list[Operation], id_line: bytes) -> Iterator[list[Operatio
     message of that counter must make up for it. So such a message is its counter's last in a piece.
 
     Args:
-        operations: the copies.
         id_line: the header line of the entry's ids, as `copy_id.line_template` returns it.
     """
     identified = id_line.partition(b"%b")[0]

@@ -25,9 +25,7 @@ class DeadLetters:
     """The policy of an entry's rule.
 
     Args:
-        plan: the plan of the entry.
         connection: the connection of the target.
-        counters: the counters to update.
         fence: checked before anything is published.
     """
 

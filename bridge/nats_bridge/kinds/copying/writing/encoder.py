@@ -67,8 +67,6 @@ class CopyEncoder:
     Args:
         sourcing: the compiled entry, but with the `header` of the target.
         key: the entry's key for message ids.
-        target: the stream that receives.
-        counters: the counters to update.
         max_payload: the maximum bytes of a message on the target's server, including headers.
         records: whether copies carry a source record.
 

@@ -25,9 +25,6 @@ class GapFiller:
         source: the source's name, for messages.
         key: the entry's key for message ids.
         filler: the subject for fillers; None without one.
-
-    Attributes:
-        key: the same.
     """
 
     def __init__(self, rule: str, source: str, key: bytes, filler: str | None) -> None:
@@ -58,16 +55,6 @@ class GapFiller:
             self._next = number + 1
         if start < len(operations):
             yield operations[start:], False
-
-    def until(self, end: int) -> Iterator[list[Operation]]:
-        """Fillers for all numbers that are missing before `end`, in pieces.
-
-        Raises:
-            RuleRefusedError: a number is missing and no subject for fillers is set.
-        """
-        first, self._next = self._next, max(self._next, end)
-        if first < end:
-            yield from self._fillers(first, end)
 
     def _fillers(self, first: int, end: int) -> Iterator[list[Operation]]:
         if self._filler is None:

@@ -131,11 +131,7 @@ class MessageGroup:
 class MessagesInFlight:
     """The messages in flight to one stream.
 
-    Args:
-        counters: the counters to update.
-
     Attributes:
-        counters: the same.
         groups: the groups in flight, in the order in which they were sent.
         count: the number of messages in these groups.
         size: their bytes.

@@ -81,7 +81,6 @@ class Outlet:
     Attributes:
         connection: the connection of the target.
         rule: the rule's name, for the log.
-        counters: the counters to update.
         metrics: updated when something is known to be stored.
         fence: checked before every write. When it is closed, messages in flight are given up, because another replica
             may own the target until it opens again.
@@ -116,7 +115,6 @@ class Publisher:
 
     Args:
         outlet: the way to the target.
-        target: the stream that receives.
         terms: the constraints on the copies.
         life: the state of the round, which changes when the state of the target is unknown or an error ends the rule.
         owner: decides about refused messages, and is told about stored ones.

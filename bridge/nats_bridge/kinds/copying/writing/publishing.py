@@ -151,9 +151,7 @@ class Unconfirmed:
     """The operations in flight to one stream, and the present way to request PubAcks for them.
 
     Args:
-        target: the stream.
         inbox: the prefix of reply subjects, including the last dot.
-        counters: the counters to update.
         exclusive: whether no other entry writes to the target, and publications of other clients are received.
         keeps_sequence: whether every message must be stored under the sequence that is its name.
 
@@ -332,17 +330,12 @@ class Publishing:
     """The state of one publisher.
 
     Args:
-        target: the stream that receives.
         inbox: the prefix of reply subjects, including the last dot.
-        counters: the counters to update.
         terms: the constraints on the copies.
         window: how much may be in flight.
 
     Attributes:
-        state: the state.
         unconfirmed: the messages in flight.
-        window: the same.
-        counters: the same.
     """
 
     def __init__(self, target: Target, inbox: bytes, counters: CopyCounters, terms: Terms, window: Window) -> None:
