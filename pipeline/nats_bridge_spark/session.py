@@ -22,7 +22,7 @@ from nats_bridge.cli.asking import quiet_logs
 from nats_bridge_spark.errors import JobFailedError, JobStoppedError, SparkMissingError
 from nats_bridge_spark.failures import failure, meaning_of_start
 from nats_bridge_spark.java import require_java
-from nats_bridge_spark.stopping import listening
+from nats_bridge_spark.progress import listening
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -139,7 +139,7 @@ def _session(name: str, master: str | None, settings: dict[str, str], log: IO[by
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    from nats_bridge_spark.registering import register
+    from nats_bridge_spark.data_source import register
 
     if master:
         settings["spark.master"] = master

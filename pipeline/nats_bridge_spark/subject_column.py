@@ -10,8 +10,8 @@ from pyspark import SparkContext
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # made public by a star
 
+from nats_bridge_spark.data_source import use_this_python
 from nats_bridge_spark.errors import OptionError
-from nats_bridge_spark.registering import use_this_python
 from nats_bridge_spark.subject_batch import Array, by_subject, destinations
 from nats_transforms.dialect import NEWEST, Dialect, dialect
 from nats_transforms.errors import TransformError, UnknownDialectError

@@ -11,11 +11,10 @@ import pyarrow as pa
 import pytest
 
 from nats_bridge_spark.diff import run
-from nats_bridge_spark.diff.local_rows import LocalRows
-from nats_bridge_spark.diff.local_sides import local_engine
-from nats_bridge_spark.diff.request import DiffRequest, SideLocation
-from nats_bridge_spark.diff.result import DiffResult
+from nats_bridge_spark.diff.local_rows import LocalRows, local_engine
 from nats_bridge_spark.diff.rows import Rows
+from nats_bridge_spark.diff.run import DiffResult
+from nats_bridge_spark.diff.sides import DiffRequest, SideLocation
 from nats_bridge_spark.diff.spark_rows import SparkEngine, SparkRows, spark_engine
 
 if TYPE_CHECKING:

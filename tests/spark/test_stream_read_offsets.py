@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
+from nats_bridge_spark.columns import read_schema
 from nats_bridge_spark.errors import DataLostError, OptionError
 from nats_bridge_spark.source import stream_reader
 from nats_bridge_spark.source.read_options import ReadOptions
-from nats_bridge_spark.source.schema import read_schema
 from nats_bridge_spark.source.stream_reader import StreamReader
 from nats_transforms.timestamp import nanoseconds_of, rfc3339_nano
 from tests.live.raw_messages import RawPeer

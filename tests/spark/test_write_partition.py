@@ -20,10 +20,8 @@ from nats_bridge.client.tasks import end_tasks
 from nats_bridge_spark.connections import connection_of
 from nats_bridge_spark.errors import DataLostError, PipelineError, RowError, UnreachableError
 from nats_bridge_spark.sink import earlier_attempts
-from nats_bridge_spark.sink.layout import RowLayout
-from nats_bridge_spark.sink.options import WriteOptions
 from nats_bridge_spark.sink.partition_write import PartitionWrite, WrittenPartition
-from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
+from nats_bridge_spark.sink.plan import RowLayout, TaskPlace, WriteOptions, WritePlan
 from nats_conformance.native_servers import NativeServer
 from tests.live.copying.forgotten_ids import FORGETFUL, forgotten
 from tests.live.cut_wire import cut_wire

@@ -42,7 +42,7 @@ class WrittenChunk:
 
 def writing_session(spark: SparkSession) -> SparkSession:
     """Return a session of the same Spark with the settings that captures are written with."""
-    from nats_bridge_spark.registering import register
+    from nats_bridge_spark.data_source import register
 
     own = spark.newSession()
     # Spark's default, INT96, has no statistics, so readers could not skip rows.

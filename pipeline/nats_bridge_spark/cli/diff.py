@@ -16,8 +16,8 @@ from nats_bridge.settings import Connection
 from nats_bridge_spark.cli.options import engine_option, spark_option
 
 if TYPE_CHECKING:
-    from nats_bridge_spark.diff.request import DiffRequest, SideLocation
     from nats_bridge_spark.diff.run import DiffEngine
+    from nats_bridge_spark.diff.sides import DiffRequest, SideLocation
 
 
 _Value = TypeVar("_Value")
@@ -85,7 +85,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
 
     require_libraries()
     from nats_bridge_spark.diff.findings import KINDS
-    from nats_bridge_spark.diff.local_sides import local_engine, size_of
+    from nats_bridge_spark.diff.local_rows import local_engine, size_of
     from nats_bridge_spark.diff.run import compared
     from nats_bridge_spark.diff.summary import as_json, summary
     from nats_bridge_spark.engine import engine_session, runs_here
@@ -122,7 +122,7 @@ def _short_name(place: SideLocation) -> str:
 
 
 def _place(side: int, text: str, given: dict[str, Any]) -> SideLocation:
-    from nats_bridge_spark.diff.request import SideLocation
+    from nats_bridge_spark.diff.sides import SideLocation
 
     is_stream = SideLocation.is_stream(text)
     return SideLocation(
@@ -152,8 +152,8 @@ def _connection(side: int, text: str, given: dict[str, Any]) -> Connection:
 
 
 def _wanted(left: SideLocation, given: dict[str, Any]) -> DiffRequest:
-    from nats_bridge_spark.diff.request import DiffRequest
     from nats_bridge_spark.diff.rules import named_by
+    from nats_bridge_spark.diff.sides import DiffRequest
 
     return DiffRequest(
         by=given["by"],

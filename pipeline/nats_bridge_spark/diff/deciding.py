@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 
 from nats_bridge_spark.diff.comparing import By, Comparison
 from nats_bridge_spark.diff.provenance import provenance, same_source
-from nats_bridge_spark.diff.request import DiffRequest
 from nats_bridge_spark.diff.rows import Batches, Rows
-from nats_bridge_spark.diff.sides import Side
+from nats_bridge_spark.diff.sides import DiffRequest, Side
 from nats_bridge_spark.errors import OptionError
 from nats_transforms import header_block
 from nats_transforms.republish import Republish

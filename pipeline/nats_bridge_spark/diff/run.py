@@ -6,25 +6,62 @@ their sequences (`ordering`). Messages whose digests differ are fetched and comp
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
 
+from nats_bridge_spark.diff.comparing import Comparison
 from nats_bridge_spark.diff.deciding import comparison_of, decision
-from nats_bridge_spark.diff.details import odd_findings, overview_of
-from nats_bridge_spark.diff.findings import FINDINGS
-from nats_bridge_spark.diff.matching import counts, matched
-from nats_bridge_spark.diff.ordering import order_findings
-from nats_bridge_spark.diff.request import DiffRequest, SideLocation
-from nats_bridge_spark.diff.result import DiffResult
+from nats_bridge_spark.diff.details import odd_findings, order_findings, overview_of
+from nats_bridge_spark.diff.findings import FINDINGS, Finding
+from nats_bridge_spark.diff.matching import Counts, counts, matched
 from nats_bridge_spark.diff.rows import Batches, Rows
-from nats_bridge_spark.diff.sides import Side
+from nats_bridge_spark.diff.sides import DiffRequest, Side, SideLocation
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.subject_batch import by_subject
 from nats_transforms.republish import Republish
 from nats_transforms.sourcing import Sourcing
+
+
+@dataclass(frozen=True, slots=True)
+class DiffResult:
+    """The result.
+
+    Attributes:
+        left: the left side.
+        right: the right one.
+        comparison: the comparison.
+        reason: the reason for the chosen identity; empty if the user chose it.
+        counts: the numbers of messages, identities, and omissions.
+        left_out: messages of the left and of the right that were not compared: those that the rule does not copy, and
+            those of other sources.
+        kinds: how many findings there are of each kind.
+        headers: how many messages differ in a header, by its name; the most frequent ones.
+        examples: the first ones of each kind.
+        allowed: kinds that do not count as differences.
+        findings: all findings, with the columns `findings.FINDINGS`; readable while the engine is open.
+    """
+
+    left: Side
+    right: Side
+    comparison: Comparison
+    reason: str
+    counts: Counts
+    left_out: tuple[int, int]
+    kinds: dict[str, int]
+    headers: dict[str, int]
+    examples: dict[str, list[Finding]]
+    allowed: frozenset[str]
+    findings: Rows = field(repr=False)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all findings are allowed ones."""
+        return not any(number for kind, number in self.kinds.items() if kind not in self.allowed)
+
 
 _SUBJECTS = pa.schema([("subject", pa.binary()), ("sequence", pa.int64())])
 

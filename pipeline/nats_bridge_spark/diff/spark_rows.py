@@ -15,9 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from nats_bridge_spark.capture.reading import is_capture, read_capture
 from nats_bridge_spark.columns import ARROW, ddl
-from nats_bridge_spark.diff.request import SideLocation
 from nats_bridge_spark.diff.rows import Aggregate, BatchFunction, SortKey
-from nats_bridge_spark.diff.sides import COMPARED, TEXTS, live_options, require_columns
+from nats_bridge_spark.diff.sides import COMPARED, TEXTS, SideLocation, live_options, require_columns
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.subject_column import wanted_function

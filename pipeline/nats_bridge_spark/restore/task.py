@@ -43,9 +43,9 @@ from nats_bridge_spark.restore.configuration import (
     restoring_config,
     subject_of,
 )
-from nats_bridge_spark.restore.message_ids import RememberedIds
 from nats_bridge_spark.restore.sequenced_publishing import (
     InterruptedPublishingError,
+    RememberedIds,
     publishing,
 )
 from nats_bridge_spark.row_bundle import RowBundle, constant, joined

@@ -44,9 +44,8 @@ from nats_bridge.kinds.copying.target import Target
 from nats_bridge.observability.printable import printable
 from nats_bridge_spark.errors import RowError
 from nats_bridge_spark.row_bundle import RowBundle, as_text, constant, first_with, joined
-from nats_bridge_spark.sink.layout import RowLayout
-from nats_bridge_spark.sink.row_ids import RowPlace
-from nats_bridge_spark.sink.stored_rows import StoredRows
+from nats_bridge_spark.sink.plan import RowLayout
+from nats_bridge_spark.sink.stored_rows import RowPlace, StoredRows
 from nats_transforms import header_block
 from nats_transforms.republish import unpublishable
 

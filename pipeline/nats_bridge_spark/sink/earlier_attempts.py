@@ -25,8 +25,7 @@ from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
-from nats_bridge_spark.sink.row_ids import RowId, RowPlace
-from nats_bridge_spark.sink.stored_rows import StoredRows, read_back, read_range, settle
+from nats_bridge_spark.sink.stored_rows import RowId, RowPlace, StoredRows, read_back, read_range, settle
 from nats_transforms import header_block
 
 Look: TypeAlias = Literal["nothing", "read", "ask"]

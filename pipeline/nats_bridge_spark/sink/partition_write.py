@@ -24,8 +24,7 @@ from nats_bridge_spark.row_bundle import RowBundle, first_with, rows_together
 from nats_bridge_spark.sink.bundling import BundleBuilder, ForeignSubjectError
 from nats_bridge_spark.sink.earlier_attempts import EarlierAttempts
 from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
-from nats_bridge_spark.sink.row_ids import RowId, RowPlace, write_key
-from nats_bridge_spark.sink.stored_rows import StoredRows, read_range, settle
+from nats_bridge_spark.sink.stored_rows import RowId, RowPlace, StoredRows, read_range, settle, write_key
 from nats_transforms import header_block
 from nats_transforms.dialect import server_dialect
 

@@ -18,10 +18,8 @@ from pyspark.taskcontext import TaskContext
 
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, PipelineError, marking
-from nats_bridge_spark.sink.layout import RowLayout
-from nats_bridge_spark.sink.options import WriteOptions
 from nats_bridge_spark.sink.partition_write import PartitionWrite, WrittenPartition
-from nats_bridge_spark.sink.plan import TaskPlace, WritePlan, named_write
+from nats_bridge_spark.sink.plan import RowLayout, TaskPlace, WriteOptions, WritePlan, named_write
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.stream_state import state_of
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nats_bridge_spark.source.arrived import Arrived
+from nats_bridge_spark.source.record_batches import Arrived
 
 _MOST_DIGITS: Final = 10
 _PIECES: Final = 8

@@ -28,8 +28,9 @@ Invariants:
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -43,10 +44,43 @@ from nats_bridge.errors import ApiError
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.source.read_options import ReadOptions
-from nats_bridge_spark.source.shares import cores, divided
 from nats_bridge_spark.source.stream_state import StreamState, state_of, states_of
 from nats_transforms.dialect import server_dialect
 from nats_transforms.timestamp import rfc3339_nano
+
+CORES: Final = "NATS_BRIDGE_SPARK_CORES"
+"""The environment variable in which `pyspark_jetstream.register` passes Spark's default parallelism."""
+
+
+def cores() -> int:
+    """Return Spark's configured default parallelism, or else this machine's cores, because planning has no session."""
+    reported = os.environ.get(CORES, "")
+    return int(reported) if reported.isdigit() and int(reported) else os.cpu_count() or 1
+
+
+def divided(number: int, waiting: Mapping[str, int]) -> dict[str, int]:
+    """Divide a number among streams.
+
+    Args:
+        number: the number to divide.
+        waiting: how much each stream could use.
+
+    Returns:
+        Never more than the stream could use, but at least 1 for each stream that could use some, so that none waits for
+        long.
+        The sum is larger than the number only if there are more such streams.
+    """
+    total = sum(waiting.values())
+    if total <= number:
+        return dict(waiting)
+    using = {name: count for name, count in waiting.items() if count}
+    spare, rest = max(number - len(using), 0), max(total - len(using), 1)
+    shares = dict.fromkeys(waiting, 0) | {name: 1 + spare * (count - 1) // rest for name, count in using.items()}
+    # The remainder of rounding goes to the streams that lost the most by it.
+    by_loss = sorted(using, key=lambda name: spare * (using[name] - 1) % rest, reverse=True)
+    for name in by_loss[: max(number - sum(shares.values()), 0)]:
+        shares[name] += 1
+    return shares
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from nats_bridge.client.waiting import HEARTBEAT, SILENT_BEATS
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.replay import filter_members
 from nats_bridge.errors import ApiError, NotPermittedError
-from nats_bridge_spark.source.arrived import Arrived
 from nats_bridge_spark.source.bulk_parsing import BulkParser
+from nats_bridge_spark.source.record_batches import Arrived
 
 _QUIET_BEATS: Final = 5  # heartbeats and nothing else, after which another consumer may do better
 _EXPIRES: Final = 30.0  # seconds that the server keeps a request

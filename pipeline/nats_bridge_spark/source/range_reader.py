@@ -16,12 +16,11 @@ from nats_bridge.client.waiting import LEADER_AWAY
 from nats_bridge.errors import ApiError
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import DataLostError, UnreachableError, marking
-from nats_bridge_spark.source.arrived import Arrived
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.planning import SequenceRange
 from nats_bridge_spark.source.pulling import Pull
 from nats_bridge_spark.source.read_options import ReadOptions
-from nats_bridge_spark.source.record_batches import record_batch
+from nats_bridge_spark.source.record_batches import Arrived, record_batch
 from nats_bridge_spark.source.stream_state import StreamState, holds_any, state_of
 
 _ROWS: Final = 10_000

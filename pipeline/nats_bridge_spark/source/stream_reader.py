@@ -14,13 +14,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from nats_bridge.client.connection import Connection
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import DataLostError, OptionError, marking
-from nats_bridge_spark.source.followed_stream import FollowedStream
+from nats_bridge_spark.source.followed_stream import FollowedStream, Position, offset_of, positions_of
 from nats_bridge_spark.source.loop_thread import LoopThread
-from nats_bridge_spark.source.planning import SequenceRange, check_filters
+from nats_bridge_spark.source.planning import SequenceRange, check_filters, cores, divided
 from nats_bridge_spark.source.range_reader import read_range
 from nats_bridge_spark.source.read_options import ReadOptions
-from nats_bridge_spark.source.shares import cores, divided
-from nats_bridge_spark.source.stream_offsets import Position, offset_of, positions_of
 from nats_bridge_spark.source.stream_state import states_of
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ _LONGEST_PAUSE: Final = 5.0
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the streams' present messages, then new ones, batch after batch.
 
-    `stream_offsets` defines an offset. One batch notices a new stream whose name matches, and the following ones read
+    `followed_stream` defines an offset. One batch notices a new stream whose name matches, and the following ones read
     it from its beginning, so each batch has a begin in each of its streams. On the driver, one connection serves all
     requests until the query ends; tasks have their own.
 
