@@ -75,7 +75,7 @@ def engine_session(name: str, settings: Mapping[str, str], *, here: bool) -> Ite
         with reporting(name):
             yield None
     else:
-        with job_session(name, settings=settings, quiet=False) as spark:
+        with job_session(name, settings=settings) as spark:
             yield spark
 
 

@@ -58,10 +58,10 @@ def spark_session(name: str, *, master: str | None = None, settings: Mapping[str
 
 
 @contextmanager
-def job_session(name: str, *, settings: Mapping[str, str] | None = None, quiet: bool = True) -> Iterator[SparkSession]:
+def job_session(name: str, *, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """Provide the session of one command, as from `spark_session`. Nothing of it runs on afterwards.
 
-    Unless `quiet`, a line on stderr reports that Spark starts, which takes some seconds without progress.
+    A line on stderr reports that Spark starts, which takes some seconds without progress.
 
     An existing session is used and kept. The sidecar's modules log nothing. Java's own output (warnings, stack traces)
     goes to a file, which is named if the job fails and removed otherwise; under `spark-submit` it goes where Spark's
@@ -75,7 +75,7 @@ def job_session(name: str, *, settings: Mapping[str, str] | None = None, quiet: 
     place = Path(tempfile.mkdtemp(prefix="nats-bridge-spark-"))
     log = place / "spark.log"
     is_ours = not _is_there()
-    if is_ours and not quiet:
+    if is_ours:
         click.echo(f"{name}: starting Spark", err=True)
     try:
         with log.open("wb") as stream, reporting(name, log) as listen:

@@ -18,7 +18,7 @@ from nats_bridge.settings import Connection
 from nats_bridge_spark.capture import capturing
 from nats_bridge_spark.capture.capturing import capture
 from nats_bridge_spark.capture.folder import Capture, Chunk, capture_in
-from nats_bridge_spark.capture.place import _HadoopPlace, _LocalPlace, place_of
+from nats_bridge_spark.capture.place import Place, _HadoopPlace, place_of
 from nats_bridge_spark.capture.reading import capture_at, is_capture, read_capture
 from nats_bridge_spark.capture.saved_stream import SAVED
 from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
@@ -176,9 +176,9 @@ def killing(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     elif point == "all is written":
         dies_at(capturing, "write_chunk", after=True)
     elif point == "it is about to appear":
-        dies_at(_LocalPlace, "move", after=False)
+        dies_at(Place, "move", after=False)
     else:
-        dies_at(_LocalPlace, "move", after=True)
+        dies_at(Place, "move", after=True)
 
 
 POINTS = ("before anything is written", "all is written", "it is about to appear", "it has appeared")
@@ -465,13 +465,13 @@ async def test_one_writer_at_a_time(
 ) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 5)
-    place = _LocalPlace(kept)
+    place = Place(kept)
     place.make()
     with place.locked(), pytest.raises(PipelineError) as held:
         run(stream)
     assert str(held.value) == f"{kept}: another process writes to it; only one capture at a time can"
     # Elsewhere than in a directory of this machine there are no locks.
-    monkeypatch.setattr(_LocalPlace, "locked", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(Place, "locked", lambda _: contextlib.nullcontext())
     original = capturing.write_chunk
 
     def late(*arguments: Any, **options: Any) -> Any:
@@ -523,7 +523,7 @@ async def test_a_place_of_hadoops(
         run(stream)
     monkeypatch.setattr(place, "move", original)
     assert (run(stream).held, sequences(kept)) == (25, list(range(1, 26)))
-    assert capture_in(_LocalPlace(kept)) == capture_at(spark, str(kept)) == capture_in(place)
+    assert capture_in(Place(kept)) == capture_at(spark, str(kept)) == capture_in(place)
     assert place.names("nowhere") == []
     assert (place.size("nowhere"), place.read("nowhere")) == (None, None)
     for text in ("ünï", "again"):

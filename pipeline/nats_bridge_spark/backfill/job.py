@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.connection_pool import close_connections, open_connections
@@ -15,12 +15,15 @@ from nats_bridge_spark.backfill.fence import fenced
 from nats_bridge_spark.backfill.history_copy import HistoryCopy
 from nats_bridge_spark.backfill.planning import entry_copy, entry_plans
 from nats_bridge_spark.backfill.request import BackfillRequest, EntrySummary
-from nats_bridge_spark.capture.place import Places
+from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.progress import watched
 from nats_bridge_spark.source.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _KEPT: Final = "what was copied stays: run the same command again"
 """The hint for a person who stopped a backfill."""
@@ -40,13 +43,13 @@ def rule_of(settings: Settings, name: str) -> CopyingRule:
     return rule
 
 
-def backfill(settings: Settings, request: BackfillRequest, places: Places) -> list[EntrySummary]:
+def backfill(settings: Settings, request: BackfillRequest, spark: SparkSession | None) -> list[EntrySummary]:
     """Put the history through a rule.
 
     Args:
         settings: the configuration.
         request: the wanted backfill.
-        places: finds the capture's directory, when everything that can be checked without it is.
+        spark: a session, if only Spark reaches the capture; otherwise None.
 
     Returns:
         One summary per source.
@@ -61,7 +64,7 @@ def backfill(settings: Settings, request: BackfillRequest, places: Places) -> li
         connections = loop.run(open_connections(settings, set(rule.connections)))
         open_things.callback(lambda: loop.run(close_connections(connections.values())))
         plans = loop.run(entry_plans(rule, settings, connections, request))
-        captured = None if request.capture is None else places(request.capture)
+        captured = None if request.capture is None else place_of(spark, request.capture)
         copies = [loop.run(entry_copy(plan, rule, settings, connections, request, captured)) for plan in plans]
         sources = [(connections[plan.source.connection], plan.source.name) for plan in plans]
         open_things.enter_context(loop.within(fenced(settings, rule, sources)))  # until everything is closed

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import BridgeError
+from nats_bridge.settings import Connection
 from nats_bridge_spark.capture.chunk_writing import WrittenChunk, end_of_chunk, tasks_for, write_chunk, writing_session
-from nats_bridge_spark.capture.facts import Facts, facts_of, sequence_before
 from nats_bridge_spark.capture.folder import Capture, CaptureFolder
 from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.capture.saved_stream import CaptureExtent, SavedStream, saved_stream
 from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
+from nats_bridge_spark.connections import connected
 from nats_bridge_spark.errors import DataLostError, JobFailedError, JobStoppedError, OptionError, PipelineError
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.source.loop_thread import LoopThread
-from nats_bridge_spark.source.stream_state import StreamState
+from nats_bridge_spark.source.stream_state import StreamState, state_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +50,28 @@ def capture(spark: SparkSession | None, wanted: CaptureRequest, progress: Progre
     # A separate event loop in a thread, because notebooks have one in theirs.
     with place.locked(), LoopThread() as loop:
         return _Capturing(spark, wanted, place, progress, loop).run()
+
+
+class Facts(NamedTuple):
+    """A stream at one moment, and the number of messages after a sequence that the filters let pass."""
+
+    state: StreamState
+    remaining: int
+
+
+async def facts_of(connection: Connection, stream: str, subjects: tuple[str, ...], after: int) -> Facts:
+    """Ask for the facts about a stream, and the messages after a sequence.
+
+    Raises:
+        OptionError: the stream has another retention than limits.
+        PipelineError: the stream does not exist.
+        UnreachableError: no server answers.
+        ApiError: the server refuses, or does not answer.
+    """
+    async with connected(connection) as opened:
+        state = await state_of(opened, stream, listing=True)
+        state.require_limits("captured")
+        return Facts(state, await Replay(opened.api, stream, subjects).after(after))
 
 
 class _Capturing:
@@ -186,7 +210,13 @@ class _Capturing:
         self._folder.save(self._saved(), extent)
 
     def _before(self, moment: str) -> int:
-        return self._loop.run(sequence_before(self._wanted.connection, self._wanted.stream, moment))
+        """Return the sequence just before the first message that was stored at or after a time (RFC 3339)."""
+
+        async def before() -> int:
+            async with connected(self._wanted.connection) as opened:
+                return await Replay(opened.api, self._wanted.stream).before(moment)
+
+        return self._loop.run(before())
 
     def _last(self, state: StreamState) -> int:
         """Return the last sequence that this round is about."""

@@ -49,10 +49,11 @@ def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **gi
 
     rule_of(loaded, request.rule)
 
-    from nats_bridge_spark.capture.places import job_of_one_process
+    from nats_bridge_spark.engine import engine_session, is_local
 
-    with job_of_one_process(f"backfill {request.rule}", settings) as places:
-        summaries = backfill(loaded, request, places)
+    here = request.capture is None or is_local(request.capture)
+    with engine_session(f"backfill {request.rule}", settings, here=here) as spark:
+        summaries = backfill(loaded, request, spark)
     show(
         lambda: {"sources": [summary.as_dict() for summary in summaries]},
         lambda: (line for summary in summaries for line in summary.lines()),

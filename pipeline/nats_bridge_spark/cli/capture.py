@@ -88,10 +88,11 @@ def capture_command(
         return EXIT_GOOD
     require_libraries()
     from nats_bridge_spark.capture.account import AccountStreams
-    from nats_bridge_spark.capture.facts import facts_of
+    from nats_bridge_spark.capture.capturing import capture, facts_of
     from nats_bridge_spark.capture.place import absolute
     from nats_bridge_spark.capture.wanted import CHUNK, INTERVAL, CaptureRequest
     from nats_bridge_spark.engine import engine_session, runs_here
+    from nats_bridge_spark.progress import watched
     from nats_bridge_spark.source.read_options import filters_of, require_name
 
     require_name("STREAM", stream)
@@ -115,9 +116,6 @@ def capture_command(
     else:
         size = account.size
     here = runs_here(engine, settings, lambda: size, [wanted.directory])
-
-    from nats_bridge_spark.capture.capturing import capture
-    from nats_bridge_spark.progress import watched
 
     job = f"capture {stream}"
     with engine_session(job, settings, here=here) as spark:

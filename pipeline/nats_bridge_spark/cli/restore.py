@@ -69,7 +69,7 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
         return EXIT_GOOD
     require_libraries()
     from nats_bridge_spark.capture.place import absolute
-    from nats_bridge_spark.capture.places import job_of_one_process
+    from nats_bridge_spark.engine import engine_session, is_local
     from nats_bridge_spark.restore.job import restore
     from nats_bridge_spark.restore.request import RestoreRequest
 
@@ -84,8 +84,8 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
         consumers=given["consumers"],
         hold=given["hold"],
     )
-    with job_of_one_process("restore", settings) as places:
-        summaries = restore(request, places)
+    with engine_session("restore", settings, here=is_local(request.directory)) as spark:
+        summaries = restore(request, spark)
     show(
         lambda: {"streams": [summary.as_dict() for summary in summaries]},
         lambda: (line for summary in summaries for line in summary.lines()),

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
@@ -14,7 +14,7 @@ from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.errors import ApiError
 from nats_bridge_spark.backfill.history import CapturedHistory
 from nats_bridge_spark.capture.folder import Capture, capture_in
-from nats_bridge_spark.capture.place import Place, Places
+from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.capture.reading import first_since
 from nats_bridge_spark.capture.saved_stream import SAVED, SavedStream
 from nats_bridge_spark.connections import connected
@@ -36,6 +36,9 @@ from nats_bridge_spark.restore.task import StreamRestore
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_transforms.dialect import server_dialect
 from nats_transforms.timestamp import nanoseconds_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _KEPT: Final = "what was restored stays: run the same command again"
 
@@ -79,12 +82,12 @@ class _Planned:
         return str(self.config["name"])
 
 
-def restore(request: RestoreRequest, places: Places) -> list[Summary]:
+def restore(request: RestoreRequest, spark: SparkSession | None) -> list[Summary]:
     """Restore the streams of a directory.
 
     Args:
         request: the wanted restore.
-        places: finds the directory, and those in it.
+        spark: a session, if only Spark reaches the directory; otherwise None.
 
     Returns:
         One summary per stream.
@@ -93,7 +96,7 @@ def restore(request: RestoreRequest, places: Places) -> list[Summary]:
         PipelineError, BridgeError: the restore cannot continue. Restored messages stay; the same command continues
             after them.
     """
-    saved = _found(places, request)
+    saved = _found(spark, request)
     with LoopThread() as loop, loop.within(connected(request.connection)) as connection:
         _require_new(connection.server_version)
         planned = [loop.run(_plan(connection, each, request)) for each in saved]
@@ -108,12 +111,12 @@ def _require_new(version: str) -> None:
         )
 
 
-def _found(places: Places, request: RestoreRequest) -> list[_Saved]:
+def _found(spark: SparkSession | None, request: RestoreRequest) -> list[_Saved]:
     """Return the captures that are wanted, by name."""
-    place = places(request.directory)
+    place = place_of(spark, request.directory)
     whole = place.size(SAVED) is not None
     paths = [""] if whole else [name for name in place.names() if place.size(f"{name}/{SAVED}") is not None]
-    found = [_saved(places(f"{request.directory}/{path}" if path else request.directory)) for path in paths]
+    found = [_saved(place_of(spark, f"{request.directory}/{path}" if path else request.directory)) for path in paths]
     if not found:
         raise OptionError(f"{place}: holds no capture: there is no {SAVED}; nats-bridge capture writes it")
     names = [each.stream.name for each in found]
