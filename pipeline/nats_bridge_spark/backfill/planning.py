@@ -23,7 +23,7 @@ from nats_bridge.kinds.copying.target import Target, last_sequence_behind
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.settings import Settings, Source
 from nats_bridge_spark.backfill.fence import refuse_running
-from nats_bridge_spark.backfill.history import CapturedHistory, History, LiveHistory
+from nats_bridge_spark.backfill.history import captured_history, live_history
 from nats_bridge_spark.backfill.history_copy import HistoryCopy
 from nats_bridge_spark.backfill.request import BackfillRequest
 from nats_bridge_spark.capture.folder import Capture
@@ -110,14 +110,13 @@ async def entry_copy(
         plan.rule,
     )
     first = 1 + await _handled(plan, request, streams)
-    history: History
     if captured is None:
         last = min(streams.source_last, request.last or streams.source_last)
-        history = LiveHistory(settings.connections[plan.source.connection], plan.source.name, last, subjects)
+        history = live_history(settings.connections[plan.source.connection], plan.source.name, last, subjects)
     else:
         capture = required_capture(captured)
         _require_held(capture, source_info, plan, first, f"--capture {request.capture}")
-        history = CapturedHistory(captured, capture, min(capture.last, request.last or capture.last))
+        history = captured_history(captured, capture, min(capture.last, request.last or capture.last))
     # A later round must not begin elsewhere, even if the target has been written to since.
     source = plan.source.model_copy(update={"opt_start_seq": first, "opt_start_time": None})
     return HistoryCopy(

@@ -80,7 +80,7 @@ class _Capturing:
     ) -> None:
         self._loop = loop
         self._spark = None if spark is None else writing_session(spark)
-        self._most = wanted.partitions or (1 if spark is None else spark.sparkContext.defaultParallelism)
+        self._most = 1 if spark is None else spark.sparkContext.defaultParallelism  # tasks
         self._wanted = wanted
         self._place = place
         self._progress = progress
@@ -155,7 +155,7 @@ class _Capturing:
             average = facts.state.average
             end = end_of_chunk(first, last, remaining=remaining, average=average, chunk=wanted.chunk)
             rows = min(end - first + 1, end - first + 1 if remaining is None else remaining)
-            tasks = wanted.partitions or tasks_for(rows, average=average, most=self._most)
+            tasks = tasks_for(rows, average=average, most=self._most)
             facts = self._chunk(first, end, tasks, facts)
 
     def _chunk(self, first: int, end: int, tasks: int, before: Facts) -> Facts:

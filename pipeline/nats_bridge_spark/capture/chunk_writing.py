@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +16,6 @@ from nats_bridge_spark.columns import ARROW, CAPTURED, COLUMNS, ddl
 from nats_bridge_spark.connections import options_of
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.source.loop_thread import LoopThread
-from nats_bridge_spark.source.planning import planned
 from nats_bridge_spark.source.range_reader import arriving
 from nats_bridge_spark.source.read_options import ReadOptions
 
@@ -118,46 +116,38 @@ def _write_by_spark(spark: SparkSession, options: dict[str, str], address: str, 
 
 
 async def _write_here(options: dict[str, str], place: Place, written: WrittenChunk) -> None:
-    """A file for each range of the plan, as Spark's tasks write them."""
-    read = ReadOptions.of(options)
+    """Write one file, as a task of Spark writes it."""
     place.make()
-    for number, part in enumerate(await planned(read)):
-        with pq.ParquetWriter(
-            f"{place}/part-{number:05}.zstd.parquet",
-            _SCHEMA,
-            compression="zstd",
-            # Payloads hardly repeat: trying a dictionary on them only costs.
-            use_dictionary=[name for name in CAPTURED if name != "data"],
-        ) as file:
-            await _write_rows(arriving(read, _SCHEMA, part), file, written)
-
-
-async def _write_rows(
-    arriving_rows: AsyncGenerator[pa.RecordBatch, None], file: pq.ParquetWriter, written: WrittenChunk
-) -> None:
     group: list[pa.RecordBatch] = []
     size = 0
     writing: asyncio.Future[None] | None = None
-    try:
-        async with contextlib.aclosing(arriving_rows) as batches:
-            async for batch in batches:
-                numbers = batch.column("sequence")
-                written.first = numbers[0].as_py() if written.first is None else written.first
-                written.last = numbers[-1].as_py()
-                written.messages += batch.num_rows
-                group.append(batch)
-                size += batch.nbytes
-                if size >= _GROUP:
-                    if writing is not None:
-                        await writing
-                    # In a thread, so that arriving messages are parsed at the same time.
-                    rows = pa.Table.from_batches(group)
-                    writing = asyncio.ensure_future(asyncio.to_thread(file.write_table, rows))
-                    group, size = [], 0
-    finally:
-        if writing is not None:
-            await writing
-    await asyncio.to_thread(file.write_table, pa.Table.from_batches(group, _SCHEMA))
+    with pq.ParquetWriter(
+        f"{place}/part-00000.zstd.parquet",
+        _SCHEMA,
+        compression="zstd",
+        # Payloads hardly repeat: trying a dictionary on them only costs.
+        use_dictionary=[name for name in CAPTURED if name != "data"],
+    ) as file:
+        try:
+            async with contextlib.aclosing(arriving(ReadOptions.of(options), _SCHEMA)) as batches:
+                async for batch in batches:
+                    numbers = batch.column("sequence")
+                    written.first = numbers[0].as_py() if written.first is None else written.first
+                    written.last = numbers[-1].as_py()
+                    written.messages += batch.num_rows
+                    group.append(batch)
+                    size += batch.nbytes
+                    if size >= _GROUP:
+                        if writing is not None:
+                            await writing
+                        # In a thread, so that arriving messages are parsed at the same time.
+                        rows = pa.Table.from_batches(group)
+                        writing = asyncio.ensure_future(asyncio.to_thread(file.write_table, rows))
+                        group, size = [], 0
+        finally:
+            if writing is not None:
+                await writing
+        await asyncio.to_thread(file.write_table, pa.Table.from_batches(group, _SCHEMA))
 
 
 _SCHEMA: Final = pa.schema([(name, ARROW[COLUMNS[name]]) for name in CAPTURED])

@@ -241,8 +241,9 @@ class _HadoopPlace(Place):
             )
             yield file
 
-    def locked(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        yield
 
     def _at(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.uri(path))

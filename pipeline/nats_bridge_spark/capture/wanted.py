@@ -28,7 +28,6 @@ class CaptureRequest:
             or the sequence at which the capture resumes.
         end: the last sequence, or a time at or after which no message was stored; None for the stream's present last
             one.
-        partitions: the number of tasks and files of a chunk; None for the number of cores, or fewer for small chunks.
         chunk: messages in a chunk, about.
         allow_gaps: whether to continue if messages were removed before they were captured.
         continuous: continue with new messages until stopped.
@@ -44,7 +43,6 @@ class CaptureRequest:
     subjects: tuple[str, ...] = ()
     begin: int | str | None = None
     end: int | str | None = None
-    partitions: int | None = None
     chunk: int = CHUNK
     allow_gaps: bool = False
     continuous: bool = False

@@ -28,7 +28,6 @@ from nats_bridge_spark.engine import Size, run_here
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.source.loop_thread import LoopThread
-from nats_bridge_spark.source.planning import planned
 from nats_bridge_spark.source.range_reader import arriving
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.stream_state import state_of
@@ -253,11 +252,10 @@ async def _read(place: SideLocation, spool: Spooling, progress: Progress) -> Non
     options = ReadOptions.of(live_options(place) | {"partitions": "1"})
     came = 0
     progress.count = lambda: came
-    for part in await planned(options):
-        async with contextlib.aclosing(arriving(options, SCHEMA, part)) as batches:
-            async for batch in batches:
-                spool.add(batch)
-                came += batch.num_rows
+    async with contextlib.aclosing(arriving(options, SCHEMA)) as batches:
+        async for batch in batches:
+            spool.add(batch)
+            came += batch.num_rows
 
 
 def _captured(place: SideLocation, file: str) -> Batches:

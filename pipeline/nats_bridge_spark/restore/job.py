@@ -12,7 +12,7 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.errors import ApiError
-from nats_bridge_spark.backfill.history import CapturedHistory
+from nats_bridge_spark.backfill.history import captured_history
 from nats_bridge_spark.capture.folder import Capture, capture_in
 from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.capture.reading import first_since
@@ -248,7 +248,7 @@ class _Job:
             config=planned.config,
             mark=planned.mark,
             sourcing=request.selection.sourcing if request.selection else None,
-            history=CapturedHistory(planned.saved.place, capture, last),
+            history=captured_history(planned.saved.place, capture, last),
             known=KnownStream.of(there),
             patience=request.patience,
             reached=reached,

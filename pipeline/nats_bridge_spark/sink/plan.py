@@ -154,8 +154,8 @@ class RowLayout:
         types = {role: schema.fields[index].dataType.simpleString() for role, index in at.items()}
         for role, allowed in _ALLOWED.items():
             if role in types and types[role] not in allowed:
-                column = schema.fields[at[role]].name
-                raise SchemaError(f"column {column}: its type is {types[role]}, not {' or '.join(allowed)}")
+                name = schema.fields[at[role]].name
+                raise SchemaError(f"column {name}: its type is {types[role]}, not {' or '.join(allowed)}")
         return cls(at["subject"], at["data"], at.get("headers"), at.get("header_block"), at.get("id"))
 
 

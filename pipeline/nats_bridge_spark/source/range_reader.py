@@ -17,7 +17,7 @@ from nats_bridge.errors import ApiError
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import DataLostError, UnreachableError, marking
 from nats_bridge_spark.source.loop_thread import LoopThread
-from nats_bridge_spark.source.planning import SequenceRange
+from nats_bridge_spark.source.planning import SequenceRange, planned
 from nats_bridge_spark.source.pulling import Pull
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.record_batches import Arrived, record_batch
@@ -47,13 +47,15 @@ def read_range(options: ReadOptions, schema: pa.Schema, part: SequenceRange) -> 
                 loop.run(parts.aclose())
 
 
-async def arriving(
-    options: ReadOptions, schema: pa.Schema, part: SequenceRange
-) -> AsyncGenerator[pa.RecordBatch, None]:
-    """Yield the record batches on the caller's event loop, because threads would contend for the interpreter."""
-    async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
-        async for messages in portions:
-            yield record_batch(messages, part.stream, schema, options.applied)
+async def arriving(options: ReadOptions, schema: pa.Schema) -> AsyncGenerator[pa.RecordBatch, None]:
+    """Plan a read and yield its rows, on the caller's event loop, because threads would contend for the interpreter.
+
+    Raises the errors of `read_range` and `planned`.
+    """
+    for part in await planned(options):
+        async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
+            async for messages in portions:
+                yield record_batch(messages, part.stream, schema, options.applied)
 
 
 async def _following(parts: AsyncGenerator[Arrived, None]) -> Arrived | None:
