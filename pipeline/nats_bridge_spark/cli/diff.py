@@ -16,7 +16,7 @@ from nats_bridge.settings import Connection
 from nats_bridge_spark.cli.options import engine_option, spark_option
 
 if TYPE_CHECKING:
-    from nats_bridge_spark.diff.run import DiffEngine
+    from nats_bridge_spark.diff.run import OpenSide
     from nats_bridge_spark.diff.sides import DiffRequest, SideLocation
 
 
@@ -102,13 +102,13 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     here = runs_here(given["engine"], given["settings"], lambda: size_of(places), directories)
     settings = {"spark.driver.memory": _MEMORY, **given["settings"]}
     with engine_session("diff", settings, here=here) as spark, watched(spark, job) as progress:
-        engine: AbstractContextManager[DiffEngine] = local_engine()
+        engine: AbstractContextManager[OpenSide] = local_engine()
         if spark is not None:
             from nats_bridge_spark.diff.spark_rows import spark_engine
 
             engine = spark_engine(spark)
-        with engine as sides:
-            result = compared(sides, *places, wanted, progress)
+        with engine as opened:
+            result = compared(opened, *places, wanted, progress)
             if given["out"]:
                 progress.enter("writing the findings")
                 result.findings.write(given["out"])

@@ -23,6 +23,7 @@ from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.capture.reading import bytes_in, capture_at, chunk_files, file_batches, is_capture
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.diff.rows import Aggregate, Batches, BatchFunction, SortKey
+from nats_bridge_spark.diff.run import OpenSide
 from nats_bridge_spark.diff.sides import COMPARED, SCHEMA, SideLocation, live_options, require_columns
 from nats_bridge_spark.engine import Size, run_here
 from nats_bridge_spark.errors import OptionError, PipelineError
@@ -221,31 +222,21 @@ _KINDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LocalEngine:
-    """Implements `DiffEngine`.
-
-    Attributes:
-        folder: for files.
-    """
-
-    folder: Path
-
-    def rows(self, place: SideLocation, progress: Progress) -> LocalRows:
-        """A stream is read from its server once; a capture is read in place."""
-        if place.connection is None:
-            parts = [partial(_captured, place, file) for file in _files(place)]
-            return LocalRows(SCHEMA, tuple(parts), self.folder)
-        with Spooling(self.folder, SCHEMA) as spool, LoopThread() as loop:
-            run_here(loop, _read(place, spool, progress))
-        return LocalRows(SCHEMA, (partial(iter, spool.batches),), self.folder)
-
-
 @contextlib.contextmanager
-def local_engine() -> Iterator[LocalEngine]:
-    """Compare in this process. Its files are removed when the block ends."""
-    with tempfile.TemporaryDirectory(prefix="nats-bridge-diff-") as folder:
-        yield LocalEngine(Path(folder))
+def local_engine() -> Iterator[OpenSide]:
+    """Compare in this process. A stream is read once into a file, and files are removed when the block ends."""
+    with tempfile.TemporaryDirectory(prefix="nats-bridge-diff-") as name:
+        folder = Path(name)
+
+        def opened(place: SideLocation, progress: Progress) -> LocalRows:
+            if place.connection is None:
+                parts = [partial(_captured, place, file) for file in _files(place)]
+                return LocalRows(SCHEMA, tuple(parts), folder)
+            with Spooling(folder, SCHEMA) as spool, LoopThread() as loop:
+                run_here(loop, _read(place, spool, progress))
+            return LocalRows(SCHEMA, (partial(iter, spool.batches),), folder)
+
+        yield opened
 
 
 async def _read(place: SideLocation, spool: Spooling, progress: Progress) -> None:
@@ -309,7 +300,7 @@ def size_of(places: Sequence[SideLocation]) -> Size:
     """Return the approximate messages and bytes of both sides together, in streams or files.
 
     Raises:
-        UnreachableError, PipelineError: as for `LocalEngine.rows`.
+        UnreachableError, PipelineError: as for `OpenSide`.
     """
     sizes = [ask(_live_size(place)) if place.connection else _captured_size(place) for place in places]
     return sum(messages for messages, _ in sizes), sum(size for _, size in sizes)

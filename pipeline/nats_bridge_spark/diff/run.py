@@ -6,9 +6,10 @@ their sequences (`ordering`). Messages whose digests differ are fetched and comp
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -66,20 +67,13 @@ class DiffResult:
 _SUBJECTS = pa.schema([("subject", pa.binary()), ("sequence", pa.int64())])
 
 
-class DiffEngine(Protocol):
-    """Opens the sides of a comparison."""
-
-    def rows(self, place: SideLocation, progress: Progress) -> Rows:
-        """Return the messages of a side, with the columns of `sides.SCHEMA`. They must not change.
-
-        Raises:
-            SchemaError: the files of a capture lack a column, or have it in another type.
-            PipelineError: the capture or stream does not exist.
-        """
+OpenSide: TypeAlias = Callable[[SideLocation, Progress], Rows]
+"""An engine: it returns the messages of a side with the columns of `sides.SCHEMA`, which must not change. It raises
+`SchemaError` if the files of a capture lack a column, and `PipelineError` if the side cannot be read."""
 
 
 def compared(
-    engine: DiffEngine, left: SideLocation, right: SideLocation, wanted: DiffRequest, progress: Progress | None = None
+    opened: OpenSide, left: SideLocation, right: SideLocation, wanted: DiffRequest, progress: Progress | None = None
 ) -> DiffResult:
     """Compare two sides. The findings can be read as long as the engine is open.
 
@@ -92,9 +86,9 @@ def compared(
         raise OptionError(f"both sides are the same: {left.shown}; say two streams or captures, or two ranges of one")
     # The right first: then the left has all that a copier has brought until then.
     progress.enter("reading the right side")
-    there = Side.of(right, engine.rows(right, progress))
+    there = Side.of(right, opened(right, progress))
     progress.enter("reading the left side")
-    here = Side.of(left, engine.rows(left, progress))
+    here = Side.of(left, opened(left, progress))
     by, reason = decision(here, there, wanted)
     comparison = comparison_of(here, by, wanted)
     messages = here.messages + there.messages
