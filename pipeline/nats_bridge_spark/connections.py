@@ -119,8 +119,6 @@ async def connected(
     """An open connection, closed afterwards.
 
     Args:
-        connection: the connection to open.
-        client_name: the client's name in the server's lists.
         no_echo: whether the connection does not receive its own messages, as a `Publisher` requires.
 
     Raises:

@@ -42,9 +42,7 @@ def runs_here(
 
     Args:
         engine: the user's choice; with `auto`, Spark settings and `spark-submit` also count as a choice.
-        settings: the user's settings of Spark.
         size: returns the size of the input; only called with `auto`.
-        directories: paths or addresses that the job needs.
 
     Raises:
         OptionError: the user wants that, and only Spark reaches a directory.
@@ -64,8 +62,6 @@ def engine_session(name: str, settings: Mapping[str, str], *, here: bool) -> Ite
     """Run the job of a command, and provide its session; None for work in this process.
 
     Args:
-        name: the job's.
-        settings: the user's settings of Spark.
         here: whether it runs in this process.
 
     Raises:

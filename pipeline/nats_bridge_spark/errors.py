@@ -88,7 +88,6 @@ class JobStoppedError(PipelineError):
     """A signal ended a job. The message explains which results are kept, and how to continue.
 
     Args:
-        message: one or two lines for a person.
         exit_code: 130 after SIGINT, 143 after SIGTERM.
     """
 

@@ -73,7 +73,6 @@ def failure(job: str, error: BaseException) -> PipelineError | BridgeError:
     """Return the error to show for a failed job: an own error as it was raised, or Spark's in one line.
 
     Args:
-        job: the name of the job, such as `capture ORDERS`.
         error: an exception of Spark, or one raised intentionally.
     """
     if isinstance(error, BridgeError) and not isinstance(error, PipelineError):

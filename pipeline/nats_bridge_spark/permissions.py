@@ -28,7 +28,6 @@ def capture_permissions(connection: Connection, stream: str | None) -> str:
     """Return a block of permissions.
 
     Args:
-        connection: the connection of the source.
         stream: the captured stream; None for all.
     """
     needs = list(_reads(_SERVERS, stream or "*"))
@@ -49,7 +48,6 @@ def restore_permissions(connection: Connection, streams: tuple[str, ...]) -> str
     """Return a block of permissions.
 
     Args:
-        connection: the connection of the target.
         streams: the restored streams; none for all.
     """
     needs = [need for stream in streams or ("*",) for need in _restores(stream)]

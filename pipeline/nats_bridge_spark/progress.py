@@ -79,13 +79,10 @@ class Progress:
     """The progress of a running job; the job reports stages and counts.
 
     Attributes:
-        job: the name of the job, such as `capture ORDERS`.
         total: the planned number of messages of the present stage; None if unknown.
-        stage: the present activity, for a person.
         messages: the number of messages so far, which the summary prints.
         count: returns the additional messages of the present stage; called in another thread, and may fail.
         kept: the hint for a person who stops the job: which results are kept, and how to continue.
-        started: when the job began, by `time.monotonic`.
         stopping: set after SIGINT or SIGTERM; a job that ends by itself checks it.
     """
 
@@ -119,10 +116,8 @@ class Progress:
         """One line: `capture ORDERS: reading, 1,200,000 of 5,000,000 (24 %), 118,000/s, 0:32 left, 3 of 8 tasks, …`.
 
         Args:
-            messages: the messages of this stage so far.
             rate: recent messages per second; 0 if unknown.
             tasks: the finished tasks and all tasks that Spark is running.
-            seconds: since the job began.
         """
         total = self.total  # once: the job's own thread may change it at any moment
         parts = [self.stage] if self.stage else []
@@ -146,8 +141,6 @@ def watched(
 
     Args:
         spark: the session whose tasks are counted; None for work in this process.
-        job: the name of the job, such as `capture ORDERS`.
-        total: the number of messages, if known.
         drains: whether the block checks `Progress.stopping` and ends by itself after the first signal, so only a second
             one cancels.
 

@@ -96,7 +96,6 @@ def reporting(name: str, log: Path | None = None) -> Iterator[Callable[[], None]
     Yields a function that listens to signals again, after something else has replaced the handlers.
 
     Args:
-        name: the job's.
         log: Spark's own log, which is named if the job fails for a reason of its environment.
 
     Raises:

@@ -38,7 +38,6 @@ class History:
     """A range of messages, in a stream or in a capture.
 
     Attributes:
-        last: the last sequence wanted.
         rows: returns the rows from a sequence on, with `COLUMNS`; raises `PipelineError` if they cannot be read.
     """
 

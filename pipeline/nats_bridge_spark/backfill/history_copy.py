@@ -40,14 +40,8 @@ class HistoryCopy:
     """The copying of one history into the target.
 
     Attributes:
-        plan: the plan of the entry.
-        history: the messages.
-        known: the facts that identify the source.
-        first: the first sequence of the history.
         patience: seconds for which a server may be down, or the target full, before the copy ends.
-        counters: the counters of the copy.
         held: the source's sequence up to which the target has confirmed everything.
-        read: the number of messages that were read.
         handed: the sequence of the last one.
     """
 
@@ -68,7 +62,6 @@ class HistoryCopy:
         """Copy it.
 
         Args:
-            source: the connection that holds the source.
             target: one to the target, without echo.
 
         Raises:
@@ -102,7 +95,6 @@ class HistoryCopy:
 
         Args:
             handled: the source's sequence up to which the target has everything.
-            info: the source's `STREAM.INFO` now.
 
         Raises:
             RuleRefusedError: the source is another one by now.

@@ -47,8 +47,6 @@ def backfill(settings: Settings, request: BackfillRequest, spark: SparkSession |
     """Put the history through a rule.
 
     Args:
-        settings: the configuration.
-        request: the wanted backfill.
         spark: a session, if only Spark reaches the capture; otherwise None.
 
     Returns:

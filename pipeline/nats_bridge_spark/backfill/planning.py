@@ -84,11 +84,7 @@ async def entry_copy(
     """Plan one entry: the history to read, and the first sequence that the target lacks.
 
     Args:
-        plan: the entry.
-        rule: its rule.
-        settings: the configuration.
         connections: the open connections by name.
-        request: the command's options.
         captured: the place of a captured history; None for the live stream.
 
     Raises:

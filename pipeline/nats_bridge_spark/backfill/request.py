@@ -11,7 +11,6 @@ class BackfillRequest:
     """The request, as the command line gives it.
 
     Attributes:
-        rule: the rule's name.
         sources: names of streams (buckets, for `kv_sources`) of the rule to copy from; none for all.
         capture: the place of a captured history; None for the live stream.
         first: the first sequence wanted; None for the rule's own start.
@@ -32,18 +31,10 @@ class EntrySummary:
     """The result of one source's history.
 
     Attributes:
-        source: the stream that was copied from.
-        target: the stream that received.
         first: the first sequence of the job; earlier messages were copied before, or are not wanted.
-        last: the last sequence of the job.
-        read: messages that were read.
-        copied: stored.
         already_there: messages found in the target, where an earlier attempt had stored them.
-        unselected: messages that were read but not selected by the entry.
-        duplicates: the target had their message ids already.
         skipped: rejected by the target permanently and sent to the dead letters.
         out_of_order: stored after later ones.
-        seconds: how long it took.
         next_sequence: the sequence at which the live rule resumes.
     """
 

@@ -30,11 +30,8 @@ class Results:
     """The result of one run.
 
     Attributes:
-        directory: the one above all.
-        captured: of each stream whose messages were captured.
         configured: the streams of which only the configuration was captured, because their consumers decide which
             messages they keep, each with the number of its messages.
-        failed: the other streams, each with the reason.
     """
 
     directory: str
@@ -66,8 +63,6 @@ class AccountStreams:
 
     Attributes:
         streams: their names in order, each with the number of messages that must not be captured; None if all may be.
-        silent: those that did not answer.
-        size: the total size of their messages.
     """
 
     streams: tuple[tuple[str, int | None], ...]
@@ -94,7 +89,6 @@ class AccountStreams:
 
         Args:
             spark: a session; None for work in this process.
-            wanted: the request for each stream, with the directory above all.
 
         Raises:
             JobStoppedError: a signal came.

@@ -36,7 +36,6 @@ def capture(spark: SparkSession | None, wanted: CaptureRequest, progress: Progre
 
     Args:
         spark: a session; None for work in this process.
-        wanted: the stream and the directory.
         progress: from `nats_bridge_spark.progress.watched`; a continuous capture ends when its `stopping` is set.
 
     Raises:

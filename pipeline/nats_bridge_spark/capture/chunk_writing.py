@@ -28,9 +28,7 @@ class WrittenChunk:
     """The result of writing a chunk so far.
 
     Attributes:
-        messages: the number of messages.
         first: the first sequence written; None without any.
-        last: the last one.
     """
 
     messages: int = 0
@@ -65,14 +63,9 @@ def write_chunk(
 
     Args:
         spark: from `writing_session`; None for work in this process.
-        wanted: the stream.
-        first: the first sequence.
-        last: the last sequence.
-        written: the record of the written messages.
         tasks: the number of tasks that share the range; each writes one file.
         may_miss: whether to continue if messages are removed while they are read; the caller then looks for missing
             ones.
-        address: a directory that does not exist yet.
 
     Raises:
         Exception: Spark's error; `nats_bridge_spark.failures` interprets it.
@@ -164,11 +157,8 @@ def end_of_chunk(first: int, last: int, *, remaining: int | None, average: int, 
     """Return the last sequence of the next chunk.
 
     Args:
-        first: its first sequence.
-        last: the last sequence wanted.
         remaining: the number of messages from first to last; None if unknown.
         average: bytes of a message.
-        chunk: messages wanted in a chunk.
     """
     rows = max(1, min(chunk, _BYTES // max(1, average)))
     span = last - first + 1

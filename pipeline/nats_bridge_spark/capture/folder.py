@@ -36,13 +36,7 @@ _NAME: Final = re.compile(r"chunk=(\d{20})-(\d{20})-(\d+)")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Chunk:
-    """A range of the stream that was captured at once.
-
-    Attributes:
-        first: the first sequence of the range.
-        last: the last one.
-        messages: the number of messages in the range.
-    """
+    """A range of the stream that was captured at once."""
 
     first: int
     last: int
@@ -56,13 +50,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A stream's history, or a part of it, in a directory.
-
-    Attributes:
-        saved: how the stream is configured.
-        extent: the part of the stream that the capture covers.
-        chunks: in the order of their sequences.
-    """
+    """A stream's history, or a part of it, in a directory."""
 
     saved: SavedStream
     extent: CaptureExtent
@@ -172,9 +160,6 @@ def _require_joined(place: Place, held: Capture) -> None:
 class CaptureFolder:
     """The folder for its writer.
 
-    Args:
-        place: the directory.
-
     Raises:
         OptionError: the directory has other contents.
         PipelineError: it cannot be read, or something else has changed it.
@@ -231,8 +216,6 @@ class CaptureFolder:
         """Let the chunk whose files are at a path appear.
 
         Args:
-            path: from `staging`.
-            last: the last sequence of its range.
             messages: the number of messages; for 0, only the range is recorded.
             seen: messages that identify the stream from now on; empty to keep the known ones.
 

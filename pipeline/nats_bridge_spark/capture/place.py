@@ -33,7 +33,6 @@ def place_of(spark: SparkSession | None, path: str) -> Place:
 
     Args:
         spark: a session; may be None for a directory of this machine.
-        path: the path, or the address.
 
     Raises:
         OptionError: Spark does not support the address, or it needs a session.

@@ -61,8 +61,6 @@ def read_capture(
     Rows of a file are sorted by sequence. Chunks that another run appends meanwhile are not read.
 
     Args:
-        spark: a session.
-        path: the capture's directory, or its address.
         first: the first sequence wanted; None for all from the beginning.
         last: the last sequence wanted; None for all to the end.
 
@@ -91,9 +89,6 @@ def captured_rows(
     """Yield the rows of a capture without Spark, in the order of their sequences.
 
     Args:
-        place: the capture's directory.
-        capture: the contents of the capture.
-        columns: the ones wanted, with `sequence`.
         first: the first sequence wanted; None for all from the beginning.
         last: the last sequence wanted; None for all to the end.
 
@@ -147,8 +142,6 @@ def first_since(place: Place, capture: Capture, time_ns: int) -> int | None:
     """Return the sequence of the first captured message stored at a time or later; None without one.
 
     Args:
-        place: the capture's directory.
-        capture: the contents of the capture.
         time_ns: nanoseconds since 1970.
 
     Raises:

@@ -20,9 +20,6 @@ class CaptureRequest:
     """A stream or a part of it, and the directory for its capture.
 
     Attributes:
-        connection: the connection of the stream.
-        stream: its name.
-        directory: a path, or an address that Spark supports.
         subjects: consumer filters; none for all messages.
         begin: the first sequence, or a time (RFC 3339) before which no message was stored; None for the stream's first,
             or the sequence at which the capture resumes.
@@ -30,7 +27,6 @@ class CaptureRequest:
             one.
         chunk: messages in a chunk, about.
         allow_gaps: whether to continue if messages were removed before they were captured.
-        continuous: continue with new messages until stopped.
         interval: seconds between two looks for new ones.
 
     Raises:
@@ -58,19 +54,12 @@ class CaptureResult:
     """The result of one run.
 
     Attributes:
-        stream: the stream's name.
-        directory: of the capture.
-        messages: captured by this run.
         size: bytes of the files that it wrote.
-        files: the number of files.
         first: the first captured sequence; None if there were no new messages.
-        last: the last one.
         held: the number of messages in the capture.
         next: the sequence at which the next run resumes.
-        gaps: the ranges that are missing in the capture.
         removed: sequences after the earlier runs that the stream no longer had, because a limit or a client had removed
             their messages; 0 with `subjects`, because it is unknown then.
-        seconds: how long it took.
     """
 
     stream: str

@@ -36,10 +36,6 @@ def odd_findings(left: Rows, right: Rows, matches: Rows, comparison: Comparison,
     has several messages on a side, only the lowest sequence is known, and the others are searched again.
 
     Args:
-        left: the left side's messages.
-        right: the right side's.
-        matches: see `matching.matched`.
-        comparison: the comparison.
         several: whether a side has more than one message of an identity.
     """
     messages = []
@@ -95,9 +91,6 @@ Overview: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, list[Findi
 
 def overview_of(findings: Rows) -> Overview:
     """Count findings, and keep the first ones.
-
-    Args:
-        findings: with the columns `FINDINGS`.
 
     Returns:
         How many there are of each kind, in the order of `KINDS`; the headers that differ most often; and

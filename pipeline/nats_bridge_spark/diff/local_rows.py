@@ -44,9 +44,7 @@ class LocalRows:
     """Implements `Rows`.
 
     Attributes:
-        schema: of the rows.
         parts: functions that each give the batches of a part, again and again.
-        folder: for files.
     """
 
     schema: pa.Schema
@@ -156,15 +154,7 @@ class LocalRows:
 
 
 class Spooling:
-    """Writes batches to a file, which is complete at the end of the block.
-
-    Args:
-        folder: for the file.
-        schema: of the batches.
-
-    Attributes:
-        batches: the rows, once they are complete.
-    """
+    """Writes batches to a file, which is complete at the end of the block."""
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         self.batches: list[pa.RecordBatch] = []

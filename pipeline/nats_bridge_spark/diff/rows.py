@@ -68,9 +68,6 @@ class Rows(Protocol):
     def write(self, folder: str) -> None:
         """Write the rows as Parquet.
 
-        Args:
-            folder: a directory, which is not there yet.
-
         Raises:
             OptionError: it is, or cannot be written.
         """

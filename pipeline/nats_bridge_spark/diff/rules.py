@@ -21,7 +21,6 @@ def named_by(given: Mapping[str, Any], stream: str) -> Sourcing | Republish | No
     """Return the rule for the options `--rule NAME` (of `-c FILE`) or `--transform SRC DEST`; None without them.
 
     Args:
-        given: the options' values.
         stream: the name of the copied stream; empty if unknown.
 
     Raises:
@@ -43,8 +42,6 @@ def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
     """Return the rule of this name, for the messages of a stream.
 
     Args:
-        settings: the configuration.
-        name: the rule's.
         stream: the name of the copied stream; may be empty if the rule has one source.
 
     Raises:

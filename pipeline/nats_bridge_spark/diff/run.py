@@ -32,17 +32,10 @@ class DiffResult:
     """The result.
 
     Attributes:
-        left: the left side.
-        right: the right one.
-        comparison: the comparison.
         reason: the reason for the chosen identity; empty if the user chose it.
-        counts: the numbers of messages, identities, and omissions.
         left_out: messages of the left and of the right that were not compared: those that the rule does not copy, and
             those of other sources.
-        kinds: how many findings there are of each kind.
         headers: how many messages differ in a header, by its name; the most frequent ones.
-        examples: the first ones of each kind.
-        allowed: kinds that do not count as differences.
         findings: all findings, with the columns `findings.FINDINGS`; readable while the engine is open.
     """
 
@@ -130,7 +123,6 @@ def _newest(rows: Rows, rule: Sourcing | Republish | None = None) -> Rows:
     """Return the newest message of each subject.
 
     Args:
-        rows: of a side.
         rule: the rule that decides the subjects of copies and leaves messages out; None for the messages' own subjects.
     """
     named = rows.selected("subject", "sequence")

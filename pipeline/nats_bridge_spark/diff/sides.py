@@ -27,10 +27,8 @@ class SideLocation:
     """The place of a side's messages.
 
     Attributes:
-        name: the stream, or the path of the capture.
         connection: the connection of the stream; None for a capture.
         first: the lowest sequence wanted; None for no bound.
-        last: the highest one.
         subjects: patterns of the subjects wanted; empty for all.
     """
 
@@ -66,10 +64,7 @@ class DiffRequest:
 
     Attributes:
         by: the identity of messages; `auto` to determine it.
-        ignored_headers: names of headers that are not compared.
-        allowed: kinds of findings that are reported but do not count as differences.
         source: the left stream's name in the right one's records; empty for its own name.
-        rule: the rule or transform that makes copies of the left side's messages.
     """
 
     by: By | Literal["auto"] = "auto"
@@ -92,11 +87,7 @@ class Side:
     """A side of a comparison.
 
     Attributes:
-        place: the place of the messages.
         stream: the name of their stream; empty if unknown.
-        messages: how many there are.
-        first: the lowest sequence.
-        last: the highest one.
         rows: the messages, with the columns `COMPARED`; they must not change.
     """
 
@@ -149,7 +140,6 @@ def require_columns(place: SideLocation, kinds: Mapping[str, str]) -> None:
     """Check the columns of a side in Parquet.
 
     Args:
-        place: the side.
         kinds: the type of each column, as Spark calls it.
 
     Raises:

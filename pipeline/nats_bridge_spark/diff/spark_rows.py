@@ -40,7 +40,6 @@ class SparkRows:
     """Implements `Rows`.
 
     Attributes:
-        frame: the rows.
         held: the frames kept by `kept`, for all rows of a comparison.
     """
 

@@ -60,7 +60,6 @@ class RestoreMark:
     """The source of a restored stream.
 
     Attributes:
-        stream: the captured stream.
         created: when that was created, as its server reported it.
         selection: identifies the transforms; empty without any.
     """
@@ -98,10 +97,7 @@ def restored_config(saved: Json, name: str, subjects: Sequence[str] | None, with
     """Return the configuration that a restored stream ends with, without its mark.
 
     Args:
-        saved: the captured stream's.
-        name: the name of the restored stream.
         subjects: its subjects; None for the captured stream's.
-        without: members to leave out.
     """
     config = {member: value for member, value in saved.items() if member not in (*_NEVER, *without)}
     metadata = {key: value for key, value in (saved.get("metadata") or {}).items() if not key.startswith("_nats.")}
@@ -112,13 +108,7 @@ def restored_config(saved: Json, name: str, subjects: Sequence[str] | None, with
 
 
 def restoring_config(restored: Json, mark: RestoreMark, generation: str) -> Json:
-    """Return the configuration that a stream has while it is restored.
-
-    Args:
-        restored: the final configuration.
-        mark: the description of the restore.
-        generation: of the present attempt.
-    """
+    """Return the configuration that a stream has while it is restored."""
     name = str(restored["name"])
     config = {member: value for member, value in restored.items() if member not in _LAST}
     return {
@@ -137,7 +127,6 @@ def unsupported(restored: Json, server_version: str) -> tuple[tuple[str, ...], s
     """Return the reason why a server does not take a configuration.
 
     Args:
-        restored: the configuration.
         server_version: the server's version; one that is newer than all known ones counts as the newest.
 
     Returns:
@@ -165,9 +154,7 @@ def consumer_config(saved: Json, acknowledged: int, last: int) -> Json:
     """Return the configuration of a restored consumer, which begins after its acknowledged messages.
 
     Args:
-        saved: the configuration that it had.
         acknowledged: the sequence up to which everything was acknowledged; 0 for nothing.
-        last: the last sequence that was restored.
     """
     config = dict(saved)
     config["metadata"] = {k: v for k, v in (saved.get("metadata") or {}).items() if not k.startswith("_nats.")}

@@ -48,8 +48,6 @@ class _Saved:
     """A captured stream.
 
     Attributes:
-        place: the capture's directory.
-        stream: how it was configured.
         capture: the capture of its messages; None if only the configuration was saved.
     """
 
@@ -63,10 +61,7 @@ class _Planned:
     """A stream to restore.
 
     Attributes:
-        saved: the captured stream.
         config: the final configuration, without its mark.
-        mark: the description of the restore.
-        begin: its first sequence.
         there: the stream's `STREAM.INFO`; None before it is created.
     """
 
@@ -86,7 +81,6 @@ def restore(request: RestoreRequest, spark: SparkSession | None) -> list[Summary
     """Restore the streams of a directory.
 
     Args:
-        request: the wanted restore.
         spark: a session, if only Spark reaches the directory; otherwise None.
 
     Returns:

@@ -18,7 +18,6 @@ class Selection:
     """The transforms that change subjects during a restore.
 
     Attributes:
-        sourcing: selects messages and gives them their subjects.
         subjects: the subjects of the restored stream; none for those of the captured one.
     """
 
@@ -31,14 +30,11 @@ class RestoreRequest:
     """The request, as the command line gives it.
 
     Attributes:
-        connection: the connection of the target.
         directory: a capture, or a directory of captures; a path, or an address that Spark supports.
         streams: the captured streams to restore; none for all.
         name: the name of the restored stream; None for the captured one's.
         end: the last sequence, or a time (RFC 3339) at or after which no message was stored; None for all.
         selection: the transforms that change subjects; None without any.
-        without: members of configurations to leave out.
-        consumers: how durable consumers are restored.
         hold: whether to leave the streams closed, for a later run that continues.
         patience: seconds for which the server may be down, or refuse to store.
 
@@ -67,18 +63,9 @@ class Summary:
     """The result for one stream.
 
     Attributes:
-        captured: the captured stream.
-        stream: the restored one.
-        messages: published by this run.
-        first: the first sequence of this run.
-        last: the stream's last sequence now.
-        unselected: messages that the rule or transform does not select.
         changed: messages whose headers could not be given back as they were.
         orphans: chunks of an object store that no longer belonged to an object; they were removed again.
-        consumers: the names of the consumers that were created.
-        left_out: members of the configuration that were not restored.
         state: `restored`, `held` (not open yet), or `there` (by an earlier run).
-        seconds: how long it took.
     """
 
     captured: str

@@ -34,11 +34,6 @@ class InterruptedPublishingError(Exception):
 class SequencedPublishing:
     """The messages in flight to one stream; created by `publishing`.
 
-    Args:
-        connection: the connection of the stream.
-        stream: its name.
-        last: its last sequence.
-
     Attributes:
         confirmed: the last sequence that is known to be stored.
     """

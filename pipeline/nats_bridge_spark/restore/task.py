@@ -100,14 +100,10 @@ class StreamRestore:
     """The restore of one stream.
 
     Attributes:
-        config: the final configuration.
-        mark: the description of the restore.
         sourcing: selects messages and changes their subjects; None for no change.
         history: the captured messages; they end with the last sequence of the stream.
-        known: the facts that identify the stream.
         patience: seconds without progress after which it ends.
         counts: the numbers of messages that were `restored`, `unselected` and `changed`.
-        reached: the last sequence that is known to be stored.
     """
 
     config: Json
@@ -127,9 +123,6 @@ class StreamRestore:
 
     async def run(self, connection: Connection) -> None:
         """Restore the messages.
-
-        Args:
-            connection: the connection of the stream.
 
         Raises:
             RowError: the stream does not take a message.

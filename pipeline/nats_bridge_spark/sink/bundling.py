@@ -59,12 +59,7 @@ _DASH = constant(b"-")
 
 
 class ForeignSubjectError(RowError):
-    """A row's subject is outside the stream's subjects.
-
-    Args:
-        message: the row, and the subjects that the stream stores.
-        subject: the row's.
-    """
+    """A row's subject is outside the stream's subjects."""
 
     def __init__(self, message: str, subject: str) -> None:
         super().__init__(message)
@@ -75,9 +70,6 @@ class BundleBuilder:
     """Builds the messages of a task's rows.
 
     Args:
-        layout: the meaning of the columns.
-        place: the task, and the prefix of its ids.
-        target: the stream that receives.
         max_payload: the maximum bytes of a message on the server, including headers.
         check_subjects: whether subjects must be the stream's.
     """

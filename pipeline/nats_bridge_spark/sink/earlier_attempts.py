@@ -48,14 +48,7 @@ _seen_runs: OrderedDict[tuple[str, str], int] = OrderedDict()
 
 @dataclass(frozen=True, slots=True)
 class EarlierAttempts:
-    """The known earlier attempts at a task.
-
-    Attributes:
-        plan: the write.
-        task: the task.
-        place: its rows.
-        connection: the connection of the target.
-    """
+    """The known earlier attempts at a task."""
 
     plan: WritePlan
     task: TaskPlace
@@ -64,10 +57,6 @@ class EarlierAttempts:
 
     async def look(self, info: Json, last: int) -> Look:
         """Return how to find out which rows are stored.
-
-        Args:
-            info: the target's `STREAM.INFO`.
-            last: its last sequence.
 
         Raises:
             ApiError: the server does not answer.
@@ -87,10 +76,6 @@ class EarlierAttempts:
 
     async def stored(self, info: Json, last: int) -> StoredRows:
         """Return the task's rows in the target, after waiting for everything that an earlier attempt had in flight.
-
-        Args:
-            info: the target's `STREAM.INFO`.
-            last: its last sequence.
 
         Raises:
             PipelineError: that cannot be seen (see `settle`).

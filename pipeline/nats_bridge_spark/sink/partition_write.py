@@ -39,7 +39,6 @@ class WrittenPartition(WriterCommitMessage):
     """The result of a task, as it is reported to the driver.
 
     Attributes:
-        rows: the number of rows.
         already: the rows that the stream already had, from an earlier attempt or under their own ids.
         interruptions: the number of times that it had to read which rows were stored.
     """
@@ -50,12 +49,7 @@ class WrittenPartition(WriterCommitMessage):
 
 
 class PartitionWrite:
-    """Writes the rows of one task.
-
-    Args:
-        plan: the write.
-        task: which task it is.
-    """
+    """Writes the rows of one task."""
 
     def __init__(self, plan: WritePlan, task: TaskPlace) -> None:
         self._plan = plan
@@ -79,9 +73,6 @@ class PartitionWrite:
 
     async def add(self, batch: pa.RecordBatch) -> None:
         """Write a batch of rows. Returns when it is in flight.
-
-        Args:
-            batch: the rows, with columns as in the plan's layout.
 
         Raises:
             RowError: a row cannot be written, or the stream refuses it.

@@ -25,7 +25,6 @@ class WriteOptions:
     """The options of a write.
 
     Attributes:
-        connection: the connection of the stream.
         stream: the stream that must answer.
         ordered: whether one task writes, and so in order.
         id_column: the column with message ids; None for `id`, if it exists.
@@ -94,7 +93,6 @@ class RowLayout:
 
     Attributes:
         subject: index of the column with the subject.
-        data: that with the payload.
         headers: the column with name and value of each header; None without one.
         header_block: the column with raw header blocks; None without one.
         message_id: the column with message ids; None without one.
@@ -121,7 +119,6 @@ class RowLayout:
         """Read a schema.
 
         Args:
-            schema: of the rows.
             id_column: the column with message ids, if the user has named one.
 
         Raises:
@@ -176,8 +173,6 @@ class WritePlan:
     """The common part of all tasks of a write. It is sent to them, so it contains no secrets.
 
     Attributes:
-        options: the user's.
-        layout: the columns of the message parts.
         write_id: the name of the write; empty for a streaming query, whose own id takes its place.
         after: the stream's last sequence before the write stored anything; None if unknown.
         known: the identity of the stream at that time; None if unknown.
@@ -206,10 +201,8 @@ class TaskPlace:
     """The identity of a Spark task.
 
     Attributes:
-        partition: the number of its partition.
         attempt: 0 for the first one, as Spark counts: a retried stage restarts at 0.
         query: the id of the streaming query; empty in a batch write.
-        run: the id of the query's present run.
         batch: the micro-batch; 0 in a batch write.
     """
 

@@ -31,11 +31,7 @@ _KEY_BYTES = 6
 
 
 def write_key(name: str) -> bytes:
-    """Return the part of the ids that identifies a write.
-
-    Args:
-        name: the write's id, or the streaming query's.
-    """
+    """Return the part of the ids that identifies a write."""
     return hashlib.sha256(name.encode()).hexdigest()[: 2 * _KEY_BYTES].encode()
 
 
@@ -44,9 +40,7 @@ class RowPlace:
     """The place of a task's rows in the whole write.
 
     Attributes:
-        write: the write's key.
         batch: the micro-batch; 0 in a batch write.
-        partition: the task's partition.
     """
 
     write: bytes
@@ -64,7 +58,6 @@ class RowId:
     """The contents of a generated id.
 
     Attributes:
-        place: the write, batch and partition.
         row: the row's number in the partition, from 0.
         check: CRC-32 of subject, headers and data.
     """
@@ -96,7 +89,6 @@ class StoredRows:
     Attributes:
         ids: other ids, of all messages in the range; empty if rows have none.
         partitions: all partitions of the same write and batch with stored rows.
-        found: the number of the task's rows.
         removes: whether the stream's limits remove messages. Then a missing row before an existing one was stored and
             removed. If it were stored again, it would follow later ones, as the newest of its subject.
     """
@@ -130,11 +122,7 @@ class StoredRows:
 
 
 def counts_consumers(info: Json) -> bool:
-    """Return whether consumers decide which messages a stream keeps (work queue, interest).
-
-    Args:
-        info: the stream's `STREAM.INFO`.
-    """
+    """Return whether consumers decide which messages a stream keeps (work queue, interest)."""
     return bool(info["config"].get("retention", "limits") != "limits")
 
 
@@ -146,11 +134,6 @@ async def read_range(api: JetStreamApi, info: Json, first: int, last: int, place
     """Return the task's rows among messages first to last.
 
     Args:
-        api: the API of the target's connection.
-        info: the target's `STREAM.INFO`.
-        first: a sequence.
-        last: the stream's last sequence.
-        place: which task's rows.
         ids: whether to remember other ids.
 
     Raises:
@@ -178,10 +161,6 @@ async def settle(
 
     Args:
         found: the rows stored up to `last`, which are extended.
-        api: the API of the target's connection.
-        info: the target's `STREAM.INFO`.
-        last: a sequence.
-        place: which task's rows.
         ids: whether rows have ids. It is unknown which of those are the task's, so any new one counts.
         patience: seconds, after which ids that still come are taken for others'.
 

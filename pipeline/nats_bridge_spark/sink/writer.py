@@ -33,8 +33,6 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     """Plan a batch write, after requesting the end of the stream.
 
     Args:
-        options: the data source's.
-        schema: of the rows.
         overwrite: whether Spark requested to overwrite.
 
     Raises:
@@ -77,11 +75,7 @@ async def _planned(options: Mapping[str, str], schema: StructType, overwrite: bo
 
 
 class _Writer:
-    """Writes the rows of a task.
-
-    Args:
-        plan: the driver's plan.
-    """
+    """Writes the rows of a task."""
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan

@@ -34,7 +34,6 @@ class BulkParser:
     """Takes the deliveries of a subscription from the front of reads; see `nats_bridge.client.batch_parser.InBulk`.
 
     Attributes:
-        on_arrived: called with the messages of a read.
         worth: the minimum bytes of a read; for less, cutting message by message is as fast.
     """
 

@@ -27,7 +27,6 @@ class Position:
     """The position of a read in one stream.
 
     Attributes:
-        stream: the facts that identify the stream.
         sequence: the last sequence that is done.
         start_time: RFC 3339; later sequences that were stored before it are not read. None without one.
     """
@@ -76,9 +75,7 @@ class FollowedStream:
     """A stream at the time when its server answered.
 
     Attributes:
-        connection: the driver's.
         options: of the read, for this stream.
-        state: the state of the stream.
     """
 
     connection: Connection
@@ -153,7 +150,6 @@ class FollowedStream:
         """Check that it is the stream of a position, and has the next messages.
 
         Args:
-            position: a position in it.
             done: the sequence up to which nothing is left to read.
             whole: whether the next messages must still exist.
 
@@ -198,9 +194,6 @@ class FollowedStream:
         """Return the ranges of a batch.
 
         Args:
-            begin: the position at which the batch begins.
-            done: the sequence up to which nothing is left to read.
-            end: up to this position.
             share: the number of ranges; None for the value of the options.
 
         Raises:

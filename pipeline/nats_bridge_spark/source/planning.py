@@ -61,10 +61,6 @@ def cores() -> int:
 def divided(number: int, waiting: Mapping[str, int]) -> dict[str, int]:
     """Divide a number among streams.
 
-    Args:
-        number: the number to divide.
-        waiting: how much each stream could use.
-
     Returns:
         Never more than the stream could use, but at least 1 for each stream that could use some, so that none waits for
         long.
@@ -88,10 +84,6 @@ class SequenceRange(InputPartition):
     """Messages with first <= sequence <= last of one stream.
 
     Attributes:
-        stream: the stream's name.
-        known: the facts that identify the stream.
-        first: the first sequence.
-        last: the last sequence.
         subjects: the filters; none for all messages.
     """
 
@@ -133,8 +125,6 @@ async def plan(connection: Connection, options: ReadOptions, share: int | None =
     """Return the ranges of a batch read of one stream; none if there is nothing to read.
 
     Args:
-        connection: a connection.
-        options: what to read.
         share: the number of ranges; None for the value of the options.
 
     Raises:
@@ -175,10 +165,6 @@ async def cut(
     """Ranges from `first` to `last` with similar numbers of messages.
 
     Args:
-        connection: a connection.
-        options: the options of the read, and the number of ranges.
-        state: of the stream.
-        first: the first sequence.
         last: the last sequence, not before the first.
         least: the minimum number of messages in a range, unless the options set the number of ranges.
         share: the number of ranges; None for the value of the options or the number of cores.
@@ -221,8 +207,6 @@ class SequenceCounts:
     """The number of messages of a read up to a sequence.
 
     Attributes:
-        first: the first sequence.
-        last: the last sequence.
         total: messages from the first to the last.
         upto: known numbers: messages from the first up to a sequence.
         ask: requests such a number from the server; None if `deleted` is enough to count.

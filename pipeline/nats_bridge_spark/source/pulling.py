@@ -50,8 +50,6 @@ class Pull:
     """Reads a stream through a pull consumer.
 
     Attributes:
-        connection: the connection.
-        stream: the stream's name.
         filters: the subjects to read; none for all. Only servers from 2.10 on support more than one.
         headers_only: leave payloads on the server, which appends a header with their size.
         portion: the number of messages in a request.

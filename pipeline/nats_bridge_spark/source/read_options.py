@@ -28,7 +28,6 @@ class ReadOptions:
     """One stream or several, or a part of them.
 
     Attributes:
-        connection: the connection of the streams.
         stream: the name of a single stream; empty for several.
         streams: the names of several streams, with * for any characters; none for a single one.
         subjects: consumer filters; none for all messages.
@@ -130,10 +129,6 @@ def _streams(found: Mapping[str, str]) -> tuple[str, ...]:
 def require_name(place: str, stream: str) -> None:
     """Refuse a text that cannot be the name of a stream.
 
-    Args:
-        place: the name of the option, for errors.
-        stream: the value of the option.
-
     Raises:
         OptionError: it cannot be a name.
     """
@@ -143,10 +138,6 @@ def require_name(place: str, stream: str) -> None:
 
 def filters_of(place: str, text: str) -> tuple[str, ...]:
     """Return the filters in a text, which are separated by commas; none for everything.
-
-    Args:
-        place: the name of the option, for errors.
-        text: the value of the option.
 
     Raises:
         OptionError: one is not a filter.
@@ -166,10 +157,6 @@ def _within(one: str, other: str) -> bool:
 
 def time_of(place: str, text: str) -> str:
     """Return a moment as RFC 3339 with a zone.
-
-    Args:
-        place: the name of the option, for errors.
-        text: the value of the option.
 
     Raises:
         OptionError: it is none.

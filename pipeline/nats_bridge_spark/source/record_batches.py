@@ -30,10 +30,8 @@ class Arrived:
     """Consecutive deliveries of one consumer.
 
     Attributes:
-        subjects: as they were stored.
         replies: the reply subjects, which carry the numbers.
         blocks: raw header blocks, empty for none.
-        payloads: the payloads of the messages.
     """
 
     subjects: pa.BinaryArray
@@ -191,9 +189,7 @@ def header_fields(blocks: pa.BinaryArray, sequences: np.ndarray, kind: pa.DataTy
 
     Args:
         blocks: raw blocks; empty for none.
-        sequences: of the messages, for the error.
         kind: Arrow's type of the column: a list of (name, value).
-        stream: the stream's name, for the error.
 
     Raises:
         SchemaError: a name or value is not UTF-8.

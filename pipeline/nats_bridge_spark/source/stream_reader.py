@@ -46,10 +46,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     `followed_stream` defines an offset. One batch notices a new stream whose name matches, and the following ones read
     it from its beginning, so each batch has a begin in each of its streams. On the driver, one connection serves all
     requests until the query ends; tasks have their own.
-
-    Args:
-        options: what to read.
-        schema: the columns.
     """
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
@@ -108,7 +104,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Args:
             start: the begin of the batch; None from PySpark 4.1, which has no limits either.
-            limit: the maximum or minimum number of rows.
 
         Raises:
             DataLostError: a stream was recreated or deleted, or has removed the next messages.
@@ -167,9 +162,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _streams(self, begun: Iterable[str] = ()) -> list[FollowedStream]:
         """Return the read's streams as they are now.
-
-        Args:
-            begun: those that the read has a position in.
 
         Raises:
             DataLostError: one of those was deleted.
