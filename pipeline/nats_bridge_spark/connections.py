@@ -122,7 +122,6 @@ async def connected(
         no_echo: whether the connection does not receive its own messages, as a `Publisher` requires.
 
     Raises:
-        UnreachableError: no server answers.
         PipelineError: credentials are refused, or TLS is not to be had.
     """
     try:

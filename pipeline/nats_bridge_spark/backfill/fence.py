@@ -91,7 +91,6 @@ async def refuse_running(connection: Connection, stream: str, owner: str, rule: 
 
     Raises:
         PipelineError: there is one.
-        ApiError: the server does not answer.
     """
     consumer = await copying_consumer(connection, stream, owner)
     deadline = asyncio.get_running_loop().time() + TAKEOVER

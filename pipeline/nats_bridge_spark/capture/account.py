@@ -71,12 +71,7 @@ class AccountStreams:
 
     @classmethod
     async def of(cls, connection: Connection) -> AccountStreams:
-        """Ask for them.
-
-        Raises:
-            UnreachableError: no server answers.
-            ApiError: the server refuses, or does not answer.
-        """
+        """Ask for them."""
         async with connected(connection) as opened:
             listed, silent = await opened.api.streams()
         streams = {info["config"]["name"]: _withheld(info) for info in listed}

@@ -64,8 +64,6 @@ async def facts_of(connection: Connection, stream: str, subjects: tuple[str, ...
     Raises:
         OptionError: the stream has another retention than limits.
         PipelineError: the stream does not exist.
-        UnreachableError: no server answers.
-        ApiError: the server refuses, or does not answer.
     """
     async with connected(connection) as opened:
         state = await state_of(opened, stream, listing=True)

@@ -135,9 +135,7 @@ async def saved_stream(connection: Connection, stream: str) -> SavedStream:
     """Ask for a stream's configuration, and for its durable consumers.
 
     Raises:
-        UnreachableError: no server answers.
         PipelineError: the stream does not exist.
-        ApiError: the server does not answer.
     """
     async with connected(connection) as opened:
         while True:

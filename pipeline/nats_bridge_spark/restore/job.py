@@ -138,7 +138,6 @@ async def _plan(connection: Connection, saved: _Saved, request: RestoreRequest) 
 
     Raises:
         OptionError: something cannot be restored, or not by this server.
-        ApiError: the server does not answer.
     """
     selection, capture = request.selection, saved.capture
     name = request.name or saved.stream.name

@@ -29,9 +29,6 @@ async def purge_orphans(api: JetStreamApi, stream: str, subjects: Collection[str
 
     Returns:
         The number of chunks.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     purged = 0
     for prefix in _buckets(subjects):

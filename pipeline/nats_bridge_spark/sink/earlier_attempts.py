@@ -56,11 +56,7 @@ class EarlierAttempts:
     connection: Connection
 
     async def look(self, info: Json, last: int) -> Look:
-        """Return how to find out which rows are stored.
-
-        Raises:
-            ApiError: the server does not answer.
-        """
+        """Return how to find out which rows are stored."""
         plan, task = self.plan, self.task
         if task.attempt:
             return "read"  # even if nothing is stored yet, because all of it may be in flight
@@ -79,7 +75,6 @@ class EarlierAttempts:
 
         Raises:
             PipelineError: that cannot be seen (see `settle`).
-            ApiError: the server does not answer.
         """
         plan, api, ids = self.plan, self.connection.api, self.plan.layout.brings_ids
         read = read_back if plan.streaming else read_range
@@ -89,11 +84,7 @@ class EarlierAttempts:
         return found
 
     async def first(self, info: Json) -> int:
-        """Return the first sequence at which an earlier attempt can have stored a row.
-
-        Raises:
-            ApiError: the server does not answer.
-        """
+        """Return the first sequence at which an earlier attempt can have stored a row."""
         first = max(int(info["state"]["first_seq"]), 1)
         if self.plan.after is not None:
             return max(self.plan.after + 1, first)

@@ -135,9 +135,6 @@ async def read_range(api: JetStreamApi, info: Json, first: int, last: int, place
 
     Args:
         ids: whether to remember other ids.
-
-    Raises:
-        ApiError: the server does not answer.
     """
     found = _no_rows(info)
     await _add_range(found, api, info, first, last, place, ids=ids)
@@ -166,7 +163,6 @@ async def settle(
 
     Raises:
         PipelineError: that cannot be seen, and the target does not remember ids for long enough.
-        ApiError: the server does not answer.
     """
     stream, now = str(info["config"]["name"]), asyncio.get_running_loop().time
     begun = now()
@@ -212,9 +208,6 @@ async def read_back(api: JetStreamApi, info: Json, first: int, last: int, place:
 
     All messages of a batch follow all of the previous one, so none can be before that. The rows' own ids do not contain
     their batch; if all rows have one, the whole range is read. The arguments are those of `read_range`.
-
-    Raises:
-        ApiError: the server does not answer.
     """
     found = _no_rows(info)
     async for piece in backwards(_replay(api, info), first, last, partial(_Rows, place, found, ids)):

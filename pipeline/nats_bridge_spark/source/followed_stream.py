@@ -89,7 +89,6 @@ class FollowedStream:
         Raises:
             OptionError: its consumers decide which messages it keeps.
             PipelineError: the stream does not exist.
-            ApiError: the server refuses, or does not answer.
         """
         state = await state_of(connection, name, listing=True)
         state.require_limits("read")
@@ -119,9 +118,6 @@ class FollowedStream:
         """Return the sequence up to which nothing is left to read.
 
         Of the position, or of messages before its start time.
-
-        Raises:
-            ApiError: the server refuses, or does not answer.
         """
         time = position.start_time
         if time is None:
@@ -134,11 +130,7 @@ class FollowedStream:
         return datetime.fromisoformat(self.state.last_time) < datetime.fromisoformat(time)
 
     async def holds_any(self, done: int, last: int) -> bool:
-        """Return whether the stream's leader has messages to read after one sequence, up to another.
-
-        Raises:
-            ApiError: the server refuses, or does not answer.
-        """
+        """Return whether the stream's leader has messages to read after one sequence, up to another."""
         if last <= done or last < self.state.first or not self.state.messages:
             return False
         if not self.options.filters and self.state.deleted == ():

@@ -130,7 +130,6 @@ async def plan(connection: Connection, options: ReadOptions, share: int | None =
     Raises:
         OptionError: its consumers decide which messages it keeps, or the server does not support the read.
         PipelineError: no such stream.
-        ApiError: the server refuses, or does not answer.
     """
     check_filters(connection, options)
     state = await state_of(connection, options.stream, listing=True)
@@ -168,9 +167,6 @@ async def cut(
         last: the last sequence, not before the first.
         least: the minimum number of messages in a range, unless the options set the number of ranges.
         share: the number of ranges; None for the value of the options or the number of cores.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     held = await SequenceCounts.of(connection, options, state, first, last)
     count = share or options.partitions or cores()
@@ -224,11 +220,7 @@ class SequenceCounts:
     async def of(
         cls, connection: Connection, options: ReadOptions, state: StreamState, first: int, last: int
     ) -> SequenceCounts:
-        """Count from the first sequence to the last.
-
-        Raises:
-            ApiError: the server refuses, or does not answer.
-        """
+        """Count from the first sequence to the last."""
         if (deleted := state.deleted) is not None and not options.filters:
             missing = bisect_right(deleted, last) - bisect_left(deleted, first)
             return cls(first, last, last - first + 1 - missing, {}, None, deleted)

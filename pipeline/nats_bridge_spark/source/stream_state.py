@@ -103,7 +103,6 @@ async def states_of(connection: Connection, wanted: Sequence[str], left_out: set
     Raises:
         OptionError: the consumers of a named stream decide which messages it keeps.
         PipelineError: a named stream does not exist.
-        ApiError: the server refuses, or does not answer.
     """
     states = []
     for name in await _names_of(connection, wanted):
@@ -139,7 +138,6 @@ async def state_of(connection: Connection, stream: str, *, listing: bool = False
 
     Raises:
         PipelineError: the stream does not exist.
-        ApiError: the server refuses, or does not answer.
     """
     info = await stream_info(connection, stream)
     if listing and 0 < int(info["state"].get("num_deleted", 0)) <= _LISTED:
@@ -155,9 +153,6 @@ async def holds_any(
     Args:
         filters: the subjects of the messages; none for all.
         unknown: the answer if the user may not ask.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     try:
         for one in filters or (">",):
@@ -174,7 +169,6 @@ async def stream_info(connection: Connection, stream: str, *, deleted: bool = Fa
 
     Raises:
         PipelineError: the stream does not exist.
-        ApiError: the server refuses, or does not answer.
     """
     try:
         return await connection.api.stream_info(stream, deleted=deleted)
