@@ -25,7 +25,7 @@ from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
-from nats_bridge_spark.sink.stored_rows import RowId, RowPlace, StoredRows, read_back, read_range, settle
+from nats_bridge_spark.sink.stored_rows import RowId, RowPlace, RowSearch, StoredRows
 from nats_transforms import header_block
 
 Look: TypeAlias = Literal["nothing", "read", "ask"]
@@ -74,13 +74,14 @@ class EarlierAttempts:
         """Return the task's rows in the target, after waiting for everything that an earlier attempt had in flight.
 
         Raises:
-            PipelineError: that cannot be seen (see `settle`).
+            PipelineError: that cannot be seen (see `RowSearch.settle`).
         """
-        plan, api, ids = self.plan, self.connection.api, self.plan.layout.brings_ids
-        read = read_back if plan.streaming else read_range
-        found = await read(api, info, await self.first(info), last, self.place, ids=ids)
+        plan = self.plan
+        search = RowSearch(self.connection.api, info, self.place, ids=plan.layout.brings_ids)
+        read = search.backwards if plan.streaming else search.between
+        found = await read(await self.first(info), last)
         if self.task.attempt or found.found or (found.ids and (plan.streaming or plan.repeats)):
-            await settle(found, api, info, last, self.place, ids=ids, patience=plan.options.patience)
+            await search.settle(found, last, plan.options.patience)
         return found
 
     async def first(self, info: Json) -> int:
@@ -119,9 +120,7 @@ class EarlierAttempts:
         while len(_begun) > _MOST_KNOWN:
             _begun.popitem(last=False)
         if last > begun.read:
-            found = await read_range(
-                self.connection.api, info, begun.read + 1, last, replace(self.place, partition=-1), ids=False
-            )
-            begun.partitions |= found.partitions
+            search = RowSearch(self.connection.api, info, replace(self.place, partition=-1), ids=False)
+            begun.partitions |= (await search.between(begun.read + 1, last)).partitions
             begun.read = last
         return begun.partitions

@@ -24,7 +24,7 @@ from nats_bridge_spark.row_bundle import RowBundle, first_with, rows_together
 from nats_bridge_spark.sink.bundling import BundleBuilder, ForeignSubjectError
 from nats_bridge_spark.sink.earlier_attempts import EarlierAttempts
 from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
-from nats_bridge_spark.sink.stored_rows import RowId, RowPlace, StoredRows, read_range, settle, write_key
+from nats_bridge_spark.sink.stored_rows import RowId, RowPlace, RowSearch, StoredRows, write_key
 from nats_transforms import header_block
 from nats_transforms.dialect import server_dialect
 
@@ -191,12 +191,12 @@ class PartitionWrite:
             self._check_subjects(standing.target, in_flight)
         reconnects = self._connection.reconnects
         if in_flight:
-            api, info, ids = self._connection.api, standing.info, self._plan.layout.brings_ids
-            self._stored = await read_range(api, info, standing.behind + 1, standing.last, self._place, ids=ids)
+            ids = self._plan.layout.brings_ids
+            search = RowSearch(self._connection.api, standing.info, self._place, ids=ids)
+            self._stored = await search.between(standing.behind + 1, standing.last)
             # Messages that the previous connection has in flight may arrive after this connection's request.
             if reconnects > self._reconnects and standing.target.window_ns < _LONG_WINDOW:
-                patience = self._plan.options.patience
-                await settle(self._stored, api, info, standing.last, self._place, ids=ids, patience=patience)
+                await search.settle(self._stored, standing.last, self._plan.options.patience)
         self._reconnects = reconnects
 
     def left(self, messages: RowBundle) -> RowBundle:

@@ -16,6 +16,7 @@ import re
 from array import array
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from typing import Final
 
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
@@ -97,123 +98,107 @@ class StoredRows:
     partitions: set[int] = field(default_factory=set)
     found: int = 0
     removes: bool = False
-    _highest: int = -1
-    _there: bytearray = field(default_factory=bytearray)
-    _checks: array[int] = field(default_factory=lambda: array("I"))
+    _checks: array[int] = field(default_factory=lambda: array("q"))  # by row; -1 for none
 
     def add(self, row: int, check: int) -> None:
         """Note that a row is stored, with this checksum."""
-        if row >= len(self._there):
-            more = max(row + 1 - len(self._there), len(self._there), 1024)
-            self._there.extend(bytes(more))
-            self._checks.frombytes(bytes(more * self._checks.itemsize))
-        self.found += not self._there[row]
-        self._there[row] = 1
-        self._highest = max(self._highest, row)
+        self._checks.extend(repeat(-1, row + 1 - len(self._checks)))
+        self.found += self._checks[row] < 0
         self._checks[row] = check
 
     def check_of(self, row: int) -> int | None:
         """Return the checksum of a stored row; None if it is not stored."""
-        return self._checks[row] if row < len(self._there) and self._there[row] else None
+        check = self._checks[row] if row < len(self._checks) else -1
+        return None if check < 0 else check
 
     def was_removed(self, row: int) -> bool:
         """Return whether a missing row must have been stored before."""
-        return self.removes and row < self._highest
+        return self.removes and row < len(self._checks) - 1
 
 
-def counts_consumers(info: Json) -> bool:
-    """Return whether consumers decide which messages a stream keeps (work queue, interest)."""
-    return bool(info["config"].get("retention", "limits") != "limits")
-
-
-def _no_rows(info: Json) -> StoredRows:
-    return StoredRows(removes=counts_consumers(info) or removes_messages(info["config"]))
-
-
-async def read_range(api: JetStreamApi, info: Json, first: int, last: int, place: RowPlace, *, ids: bool) -> StoredRows:
-    """Return the task's rows among messages first to last.
+class RowSearch:
+    """Searches a stream for the rows of a task.
 
     Args:
+        api: the API of the stream's connection.
+        info: its `STREAM.INFO`.
+        place: which task's rows.
         ids: whether to remember other ids.
     """
-    found = _no_rows(info)
-    await _add_range(found, api, info, first, last, place, ids=ids)
-    return found
 
+    def __init__(self, api: JetStreamApi, info: Json, place: RowPlace, *, ids: bool) -> None:
+        self._config = info["config"]
+        counts_consumers = self._config.get("retention", "limits") != "limits"  # a work queue, or interest
+        self._replay = Replay(api, str(self._config["name"]), headers_only=True, direct=counts_consumers)
+        self._removes = counts_consumers or removes_messages(self._config)
+        self._place = place
+        self._ids = ids
 
-async def settle(
-    found: StoredRows,
-    api: JetStreamApi,
-    info: Json,
-    last: int,
-    place: RowPlace,
-    *,
-    ids: bool,
-    patience: float,
-) -> None:
-    """Add rows that another connection still has in flight, until the stream stores no more of them.
+    async def between(self, first: int, last: int) -> StoredRows:
+        """Return the rows among messages first to last."""
+        found = StoredRows(removes=self._removes)
+        await self._add(found, first, last)
+        return found
 
-    A server stores messages that arrived on a connection even after the connection is closed, at the speed of its disk,
-    and together with messages of other connections. So messages sent now would not come after them.
+    async def backwards(self, first: int, last: int) -> StoredRows:
+        """Return the rows of a micro-batch at the stream's end, reading backwards to an earlier batch.
 
-    Args:
-        found: the rows stored up to `last`, which are extended.
-        ids: whether rows have ids. It is unknown which of those are the task's, so any new one counts.
-        patience: seconds, after which ids that still come are taken for others'.
-
-    Raises:
-        PipelineError: that cannot be seen, and the target does not remember ids for long enough.
-    """
-    stream, now = str(info["config"]["name"]), asyncio.get_running_loop().time
-    begun = now()
-    looks = 0
-    while looks < _LOOKS:
-        await asyncio.sleep(_LOOK)
-        end = int((await api.stream_info(stream))["state"]["last_seq"])
-        looks += 1  # not seconds: while the disk or the server hangs, there is no answer
-        if end <= last:
-            continue
-        rows, foreign = found.found, len(found.ids)
-        await _add_range(found, api, info, last + 1, end, place, ids=ids)
-        last = end
-        if found.found > rows:
-            looks = 0
-        elif len(found.ids) > foreign:
-            looks = 0
-            if now() > begun + patience:
-                _require_window(info, patience)
+        All messages of a batch follow all of the previous one, so none can be before that. The rows' own ids do not
+        contain their batch; if all rows have one, the whole range is read.
+        """
+        found = StoredRows(removes=self._removes)
+        async for piece in backwards(self._replay, first, last, partial(_Rows, self._place, found, self._ids)):
+            if piece.taker.earlier:
                 break
+        return found
 
+    async def settle(self, found: StoredRows, last: int, patience: float) -> None:
+        """Add rows that another connection still has in flight, until the stream stores no more of them.
 
-def _require_window(info: Json, seconds: float) -> None:
-    config = info["config"]
-    window = int(config.get("duplicate_window", 0)) / 1e9
-    if window < seconds:
-        raise PipelineError(
-            f"stream '{config['name']}': other clients write to it, so it cannot be seen when all rows of an earlier"
-            f" attempt are stored, and it remembers ids for {window:g} s only: give it a duplicate window of"
-            f" {seconds:g} s or more, leave out the ids of the rows, or stop the other clients, and write again"
-        )
+        A server stores messages that arrived on a connection even after the connection is closed, at the speed of its
+        disk, and together with messages of other connections. So messages sent now would not come after them. It is
+        unknown which ids are the task's, so any new one counts.
 
+        Args:
+            found: the rows stored up to `last`, which are extended.
+            last: a sequence.
+            patience: seconds, after which ids that still come are taken for others'.
 
-async def _add_range(
-    found: StoredRows, api: JetStreamApi, info: Json, first: int, last: int, place: RowPlace, *, ids: bool
-) -> None:
-    if first <= last:
-        await read_piece(_replay(api, info), first, last, partial(_Rows, place, found, ids))
+        Raises:
+            PipelineError: that cannot be seen, and the stream does not remember ids for long enough.
+        """
+        now = asyncio.get_running_loop().time
+        begun = now()
+        looks = 0
+        while looks < _LOOKS:
+            await asyncio.sleep(_LOOK)
+            end = int((await self._replay.api.stream_info(self._replay.stream))["state"]["last_seq"])
+            looks += 1  # not seconds: while the disk or the server hangs, there is no answer
+            if end <= last:
+                continue
+            rows, foreign = found.found, len(found.ids)
+            await self._add(found, last + 1, end)
+            last = end
+            if found.found > rows:
+                looks = 0
+            elif len(found.ids) > foreign:
+                looks = 0
+                if now() > begun + patience:
+                    self._require_window(patience)
+                    return
 
+    def _require_window(self, seconds: float) -> None:
+        window = int(self._config.get("duplicate_window", 0)) / 1e9
+        if window < seconds:
+            raise PipelineError(
+                f"stream '{self._replay.stream}': other clients write to it, so it cannot be seen when all rows of an"
+                f" earlier attempt are stored, and it remembers ids for {window:g} s only: give it a duplicate window"
+                f" of {seconds:g} s or more, leave out the ids of the rows, or stop the other clients, and write again"
+            )
 
-async def read_back(api: JetStreamApi, info: Json, first: int, last: int, place: RowPlace, *, ids: bool) -> StoredRows:
-    """Return the task's rows of a micro-batch at the stream's end, reading backwards to an earlier batch.
-
-    All messages of a batch follow all of the previous one, so none can be before that. The rows' own ids do not contain
-    their batch; if all rows have one, the whole range is read. The arguments are those of `read_range`.
-    """
-    found = _no_rows(info)
-    async for piece in backwards(_replay(api, info), first, last, partial(_Rows, place, found, ids)):
-        if piece.taker.earlier:
-            break
-    return found
+    async def _add(self, found: StoredRows, first: int, last: int) -> None:
+        if first <= last:
+            await read_piece(self._replay, first, last, partial(_Rows, self._place, found, self._ids))
 
 
 @dataclass(slots=True)
@@ -249,7 +234,3 @@ class _Rows:
                 self.earlier = True
             elif row.place.batch == place.batch:
                 found.partitions.add(row.place.partition)
-
-
-def _replay(api: JetStreamApi, info: Json) -> Replay:
-    return Replay(api, str(info["config"]["name"]), headers_only=True, direct=counts_consumers(info))
