@@ -36,7 +36,7 @@ class Running:
         self.progress = Progress(f"capture {stream}")
         self.said: list[str] = []
         self.progress._screen = cast(Any, SimpleNamespace(write=lambda text, **_: self.said.append(text)))
-        wanted = CaptureRequest(Connection(servers=(url,)), stream, str(kept), continuous=True, interval=0.1)
+        wanted = CaptureRequest(Connection(servers=(url,)), stream, str(kept), interval=0.1)
         self.task: asyncio.Task[CaptureResult] = asyncio.create_task(
             asyncio.to_thread(capture, session, wanted, self.progress)
         )

@@ -126,24 +126,25 @@ async def entry_copy(
 
 def _require_held(capture: Capture, source: Json, plan: EntryPlan, first: int, place: str) -> None:
     """Refuse a capture of another stream, and one that lacks messages of the live stream."""
+    extent = capture.extent
     stream, created, held_from = plan.source.name, source["created"], int(source["state"]["first_seq"])
     if capture.stream != stream:
         raise OptionError(f"{place}: is of stream '{capture.stream}', and the rule reads '{stream}'")
-    if capture.known.differs(created, Bounds.of(source)):
+    if extent.known.differs(created, Bounds.of(source)):
         raise OptionError(
-            f"{place}: is of the stream '{stream}' that was created {capture.created}; the present one was created"
+            f"{place}: is of the stream '{stream}' that was created {extent.created}; the present one was created"
             f" {created}, and its sequences mean other messages"
         )
     for wanted in plan.sourcing.filters or (REST,):
-        if capture.subjects and not any(is_subset(wanted, subject.encode()) for subject in capture.subjects):
+        if extent.subjects and not any(is_subset(wanted, subject.encode()) for subject in extent.subjects):
             raise OptionError(
-                f"{place}: holds only {', '.join(capture.subjects)}, and the rule selects"
+                f"{place}: holds only {', '.join(extent.subjects)}, and the rule selects"
                 f" '{wanted.decode('utf-8', 'replace')}'"
             )
-    if first < capture.begin and held_from < capture.begin:
+    if first < extent.begin and held_from < extent.begin:
         raise OptionError(
-            f"{place}: begins at sequence {capture.begin}, and {first} to {capture.begin - 1} are wanted, which the"
-            f" stream holds from {held_from} on: capture these, leave --capture out, or use --from {capture.begin}"
+            f"{place}: begins at sequence {extent.begin}, and {first} to {extent.begin - 1} are wanted, which the"
+            f" stream holds from {held_from} on: capture these, leave --capture out, or use --from {extent.begin}"
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import BridgeError
 from nats_bridge.settings import Connection
-from nats_bridge_spark.capture.chunk_writing import WrittenChunk, end_of_chunk, tasks_for, write_chunk, writing_session
+from nats_bridge_spark.capture.chunk_writing import WrittenChunk, end_of_chunk, tasks_for, write_chunk
 from nats_bridge_spark.capture.folder import Capture, CaptureFolder
 from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.capture.saved_stream import CaptureExtent, SavedStream, saved_stream
@@ -76,7 +76,7 @@ class _Capturing:
         self, spark: SparkSession | None, wanted: CaptureRequest, place: Place, progress: Progress, loop: LoopThread
     ) -> None:
         self._loop = loop
-        self._spark = None if spark is None else writing_session(spark)
+        self._spark = spark
         self._most = 1 if spark is None else spark.sparkContext.defaultParallelism  # tasks
         self._wanted = wanted
         self._place = place
@@ -88,10 +88,10 @@ class _Capturing:
 
     def run(self) -> CaptureResult:
         """Run all rounds, and return the result."""
-        if self._wanted.continuous:
-            self._rounds()
-        else:
+        if self._wanted.interval is None:
             self._round()
+        else:
+            self._rounds(self._wanted.interval)
         held, result = self._folder.capture, self._result
         if held is not None:  # else it was stopped at once
             result.held, result.next = held.messages, held.next
@@ -99,7 +99,7 @@ class _Capturing:
         result.seconds = time.monotonic() - self._progress.started
         return result
 
-    def _rounds(self) -> None:
+    def _rounds(self, interval: float) -> None:
         failed = 0
         while not self._progress.stopping.is_set():
             try:
@@ -112,9 +112,9 @@ class _Capturing:
                 failed += 1
                 if self._folder.capture is None or not _may_pass(short, failed):
                     raise
-                self._progress.say(f"{short}; trying again in {self._wanted.interval:g} s")
+                self._progress.say(f"{short}; trying again in {interval:g} s")
             self._progress.enter("waiting for new messages")
-            self._progress.stopping.wait(self._wanted.interval)
+            self._progress.stopping.wait(interval)
 
     @property
     def _may_begin_move(self) -> bool:
@@ -144,7 +144,7 @@ class _Capturing:
         is_whole = last == facts.state.last
         progress.total = progress.messages + facts.remaining if is_whole else None
         progress.enter("reading")
-        while self._folder.known.next <= last and not (wanted.continuous and progress.stopping.is_set()):
+        while self._folder.known.next <= last and (wanted.interval is None or not progress.stopping.is_set()):
             first = self._behind_gap(min(facts.state.first, last + 1), drops=facts.state.removes)
             if first > last:
                 return
@@ -227,22 +227,22 @@ class _Capturing:
         wanted, place = self._wanted, self._place
         if held.stream != wanted.stream:
             raise OptionError(f"{place}: holds a capture of stream '{held.stream}', not of '{wanted.stream}'")
-        if held.subjects != wanted.subjects:
-            has = ",".join(held.subjects) or "all subjects"
+        if held.extent.subjects != wanted.subjects:
+            has = ",".join(held.extent.subjects) or "all subjects"
             raise OptionError(f"--subjects: {place} holds a capture of {has}; give the same, or another directory")
-        if isinstance(wanted.begin, int) and wanted.begin != held.begin:
+        if isinstance(wanted.begin, int) and wanted.begin != held.extent.begin:
             raise OptionError(
-                f"--from {wanted.begin}: {place} holds a capture from {held.begin} on, which resumes"
+                f"--from {wanted.begin}: {place} holds a capture from {held.extent.begin} on, which resumes"
                 f" at {held.next}; leave it out, or take another directory"
             )
 
     def _require_same(self, state: StreamState) -> None:
         """Check that the stream is the one that was captured before."""
         held = self._folder.known
-        if state.is_another_than(held.known):
+        if state.is_another_than(held.extent.known):
             raise DataLostError(
                 f"stream '{held.stream}': was recreated at {state.created}; {self._place} holds the one of"
-                f" {held.created}: capture the new one into another directory"
+                f" {held.extent.created}: capture the new one into another directory"
             )
 
     def _behind_gap(self, begins: int, *, drops: bool = False) -> int:

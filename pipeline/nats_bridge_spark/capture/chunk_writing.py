@@ -36,18 +36,6 @@ class WrittenChunk:
     last: int | None = None
 
 
-def writing_session(spark: SparkSession) -> SparkSession:
-    """Return a session of the same Spark with the settings that captures are written with."""
-    from nats_bridge_spark.data_source import register
-
-    own = spark.newSession()
-    # Spark's default, INT96, has no statistics, so readers could not skip rows.
-    own.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    register(own)
-    register(spark)  # the thread keeps the session that it had
-    return own
-
-
 def write_chunk(
     spark: SparkSession | None,
     wanted: CaptureRequest,
@@ -62,7 +50,7 @@ def write_chunk(
     """Read first <= sequence <= last of the stream and write it to an address, sorted by sequence within each file.
 
     Args:
-        spark: from `writing_session`; None for work in this process.
+        spark: a session; None for work in this process.
         tasks: the number of tasks that share the range; each writes one file.
         may_miss: whether to continue if messages are removed while they are read; the caller then looks for missing
             ones.

@@ -11,9 +11,6 @@ from nats_bridge_spark.errors import OptionError
 CHUNK: Final = 4_000_000
 """Default number of messages in a chunk."""
 
-INTERVAL: Final = 60.0
-"""Seconds between two rounds of a continuous capture."""
-
 
 @dataclass(frozen=True, slots=True)
 class CaptureRequest:
@@ -27,7 +24,7 @@ class CaptureRequest:
             one.
         chunk: messages in a chunk, about.
         allow_gaps: whether to continue if messages were removed before they were captured.
-        interval: seconds between two looks for new ones.
+        interval: seconds between two looks for new messages, until the capture is stopped; None for one look.
 
     Raises:
         OptionError: two of them exclude each other.
@@ -41,11 +38,10 @@ class CaptureRequest:
     end: int | str | None = None
     chunk: int = CHUNK
     allow_gaps: bool = False
-    continuous: bool = False
-    interval: float = INTERVAL
+    interval: float | None = None
 
     def __post_init__(self) -> None:
-        if self.continuous and self.end is not None:
+        if self.interval is not None and self.end is not None:
             raise OptionError("--continuous: has no end; leave out --to")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,6 +15,9 @@ from nats_bridge_spark.cli.options import bound, engine_option, spark_option
 
 if TYPE_CHECKING:
     from nats_bridge_spark.engine import Engine
+
+_SETTINGS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+"""Spark's default, INT96, has no statistics, so readers could not skip rows."""
 
 
 @click.command("capture")
@@ -90,7 +93,7 @@ def capture_command(
     from nats_bridge_spark.capture.account import AccountStreams
     from nats_bridge_spark.capture.capturing import capture, facts_of
     from nats_bridge_spark.capture.place import absolute
-    from nats_bridge_spark.capture.wanted import CHUNK, INTERVAL, CaptureRequest
+    from nats_bridge_spark.capture.wanted import CHUNK, CaptureRequest
     from nats_bridge_spark.engine import engine_session, runs_here
     from nats_bridge_spark.progress import watched
     from nats_bridge_spark.source.read_options import filters_of, require_name
@@ -105,8 +108,7 @@ def capture_command(
         end=bound("--to", given["end"]),
         chunk=given["chunk"] or CHUNK,
         allow_gaps=given["allow_gaps"],
-        continuous=given["continuous"] is not None,
-        interval=given["continuous"] or INTERVAL,
+        interval=given["continuous"],
     )
     # A missing server or stream is an error before Java has started.
     account = ask(AccountStreams.of(connection)) if everything else None
@@ -118,9 +120,9 @@ def capture_command(
     here = runs_here(engine, settings, lambda: size, [wanted.directory])
 
     job = f"capture {stream}"
-    with engine_session(job, settings, here=here) as spark:
+    with engine_session(job, {**_SETTINGS, **settings}, here=here) as spark:
         if account is None:
-            with watched(spark, job, drains=wanted.continuous) as progress:
+            with watched(spark, job, drains=wanted.interval is not None) as progress:
                 result = capture(spark, wanted, progress)
             show(result.to_json, lambda: [result.line()], as_json=as_json)
             return EXIT_GOOD

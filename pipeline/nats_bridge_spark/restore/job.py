@@ -155,7 +155,7 @@ async def _plan(connection: Connection, saved: _Saved, request: RestoreRequest) 
     if unknown:
         options = " ".join(f"--without {member}" for member in unknown)
         raise OptionError(f"{place} does not know {', '.join(unknown)}: say {options} to restore it without")
-    mark = RestoreMark(saved.stream.name, capture.created if capture else "", _identity(selection))
+    mark = RestoreMark(saved.stream.name, capture.extent.created if capture else "", _identity(selection))
     there: Json | None = None
     try:
         there = await connection.api.stream_info(name)
@@ -169,7 +169,7 @@ async def _plan(connection: Connection, saved: _Saved, request: RestoreRequest) 
             f"stream '{name}': exists, with {messages:,} message{'' if messages == 1 else 's'}; a restore makes a new"
             " one: delete that one, or use --as NAME"
         )
-    return _Planned(saved, config, mark, capture.begin if capture else 1, there)
+    return _Planned(saved, config, mark, capture.extent.begin if capture else 1, there)
 
 
 async def _require_free(connection: Connection, name: str, subjects: list[str]) -> None:
@@ -264,7 +264,7 @@ class _Job:
         if isinstance(end, str):
             first = first_since(self.planned.saved.place, capture, nanoseconds_of(end))
             return capture.last if first is None else first - 1
-        return capture.last if end is None else max(min(end, capture.last), capture.begin - 1)
+        return capture.last if end is None else max(min(end, capture.last), capture.extent.begin - 1)
 
     async def _created(self) -> Json:
         """Create the stream, closed."""
