@@ -6,7 +6,7 @@ import hashlib
 import secrets
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
@@ -43,38 +43,12 @@ if TYPE_CHECKING:
 _KEPT: Final = "what was restored stays: run the same command again"
 
 
-@dataclass(frozen=True, slots=True)
-class _Saved:
-    """A captured stream.
-
-    Attributes:
-        capture: the capture of its messages; None if only the configuration was saved.
-    """
+class _Saved(NamedTuple):
+    """A captured stream: its directory, its configuration, and its messages (None if they were not captured)."""
 
     place: Place
     stream: SavedStream
     capture: Capture | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """A stream to restore.
-
-    Attributes:
-        config: the final configuration, without its mark.
-        there: the stream's `STREAM.INFO`; None before it is created.
-    """
-
-    saved: _Saved
-    config: Json
-    mark: RestoreMark
-    begin: int
-    there: Json | None
-
-    @property
-    def name(self) -> str:
-        """The restored stream's."""
-        return str(self.config["name"])
 
 
 def restore(request: RestoreRequest, spark: SparkSession | None) -> list[Summary]:
@@ -93,8 +67,8 @@ def restore(request: RestoreRequest, spark: SparkSession | None) -> list[Summary
     saved = _found(spark, request)
     with LoopThread() as loop, loop.within(connected(request.connection)) as connection:
         _require_new(connection.server_version)
-        planned = [loop.run(_plan(connection, each, request)) for each in saved]
-        return [_Job(request, loop, connection, each).restored() for each in planned]
+        jobs = [loop.run(_planned(request, loop, connection, each)) for each in saved]
+        return [job.restored() for job in jobs]
 
 
 def _require_new(version: str) -> None:
@@ -133,7 +107,7 @@ def _saved(place: Place) -> _Saved:
     return _Saved(place, stream, capture_in(place))
 
 
-async def _plan(connection: Connection, saved: _Saved, request: RestoreRequest) -> _Planned:
+async def _planned(request: RestoreRequest, loop: LoopThread, connection: Connection, saved: _Saved) -> _Job:
     """Check one stream.
 
     Raises:
@@ -169,7 +143,7 @@ async def _plan(connection: Connection, saved: _Saved, request: RestoreRequest) 
             f"stream '{name}': exists, with {messages:,} message{'' if messages == 1 else 's'}; a restore makes a new"
             " one: delete that one, or use --as NAME"
         )
-    return _Planned(saved, config, mark, capture.extent.begin if capture else 1, there)
+    return _Job(request, loop, connection, saved, config, mark, there)
 
 
 async def _require_free(connection: Connection, name: str, subjects: list[str]) -> None:
@@ -194,29 +168,44 @@ def _identity(selection: Selection | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One stream of a restore."""
+    """One stream of a restore.
+
+    Attributes:
+        config: the final configuration, without its mark.
+        there: the stream's `STREAM.INFO`; None before it is created.
+    """
 
     request: RestoreRequest
     loop: LoopThread
     connection: Connection
-    planned: _Planned
+    saved: _Saved
+    config: Json
+    mark: RestoreMark
+    there: Json | None
+
+    @property
+    def name(self) -> str:
+        """The restored stream's name."""
+        return str(self.config["name"])
+
+    @property
+    def begin(self) -> int:
+        """The first sequence."""
+        return self.saved.capture.extent.begin if self.saved.capture else 1
 
     def restored(self) -> Summary:
         """Create the stream, publish its messages, open it, and create its consumers. Skip finished steps."""
-        planned, request, began = self.planned, self.request, time.monotonic()
-        saved = planned.saved
+        saved, request, began = self.saved, self.request, time.monotonic()
         copying = tuple(member for member in ("mirror", "sources") if saved.stream.config.get(member))
-        summary = Summary(saved.stream.name, planned.name, left_out=copying + request.without)
-        if planned.there is not None and RestoreMark.of(planned.there["config"])[1]:
-            summary.state, summary.last = "there", int(planned.there["state"]["last_seq"])
+        summary = Summary(saved.stream.name, self.name, left_out=copying + request.without)
+        if self.there is not None and RestoreMark.of(self.there["config"])[1]:
+            summary.state, summary.last = "there", int(self.there["state"]["last_seq"])
         else:
             self._publish(summary)
             if request.hold:
                 summary.state = "held"
             else:
-                summary.orphans = self.loop.run(
-                    purge_orphans(self.connection.api, planned.name, planned.config["subjects"])
-                )
+                summary.orphans = self.loop.run(purge_orphans(self.connection.api, self.name, self.config["subjects"]))
                 self.loop.run(self._opened())
         if summary.state != "held":
             self.loop.run(self._with_consumers(summary))
@@ -225,31 +214,31 @@ class _Job:
 
     def _publish(self, summary: Summary) -> None:
         """Give the stream its messages."""
-        planned, request, capture = self.planned, self.request, self.planned.saved.capture
+        request, capture = self.request, self.saved.capture
         last = self._last(capture)
-        there = planned.there or self.loop.run(self._created())
+        there = self.there or self.loop.run(self._created())
         reached = int(there["state"]["last_seq"])
         if reached > last:
             raise OptionError(
-                f"stream '{planned.name}': is restored up to sequence {reached} already, and {last} is wanted: delete"
+                f"stream '{self.name}': is restored up to sequence {reached} already, and {last} is wanted: delete"
                 " it to restore less"
             )
-        summary.first, summary.last = max(reached + 1, planned.begin), last
+        summary.first, summary.last = max(reached + 1, self.begin), last
         if capture is None:
             return
         work = StreamRestore(
-            config=planned.config,
-            mark=planned.mark,
+            config=self.config,
+            mark=self.mark,
             sourcing=request.selection.sourcing if request.selection else None,
-            history=captured_history(planned.saved.place, capture, last),
+            history=captured_history(self.saved.place, capture, last),
             known=KnownStream.of(there),
             patience=request.patience,
             reached=reached,
         )
-        with watched(None, f"restore {planned.name}", total=last - reached) as progress:
+        with watched(None, f"restore {self.name}", total=last - reached) as progress:
             progress.kept = _KEPT
             progress.enter("publishing", count=lambda: work.reached - reached)
-            name = f"nats-bridge-restore {planned.name}"
+            name = f"nats-bridge-restore {self.name}"
             with self.loop.within(connected(request.connection, client_name=name)) as connection:
                 run_here(self.loop, work.run(connection))
             progress.add(work.counts["restored"])
@@ -262,21 +251,20 @@ class _Job:
             return 0
         end = self.request.end
         if isinstance(end, str):
-            first = first_since(self.planned.saved.place, capture, nanoseconds_of(end))
+            first = first_since(self.saved.place, capture, nanoseconds_of(end))
             return capture.last if first is None else first - 1
         return capture.last if end is None else max(min(end, capture.last), capture.extent.begin - 1)
 
     async def _created(self) -> Json:
         """Create the stream, closed."""
-        planned = self.planned
-        config = restoring_config(planned.config, planned.mark, secrets.token_hex(GENERATION // 2))
-        if planned.begin > 1:
-            config["first_seq"] = planned.begin
+        config = restoring_config(self.config, self.mark, secrets.token_hex(GENERATION // 2))
+        if self.begin > 1:
+            config["first_seq"] = self.begin
         return await self._asked("STREAM.CREATE", config)
 
     async def _opened(self) -> None:
-        config = self.planned.config
-        metadata = {**config.get("metadata", {}), **self.planned.mark.metadata(done=True)}
+        config = self.config
+        metadata = {**config.get("metadata", {}), **self.mark.metadata(done=True)}
         await self._asked("STREAM.UPDATE", {**config, "metadata": metadata})
 
     async def _asked(self, request: str, config: Json) -> Json:
@@ -297,8 +285,8 @@ class _Job:
 
     async def _with_consumers(self, summary: Summary) -> None:
         """Create the consumers that are missing."""
-        planned, request, api = self.planned, self.request, self.connection.api
-        consumers = planned.saved.stream.consumers
+        request, api = self.request, self.connection.api
+        consumers = self.saved.stream.consumers
         if consumers is None:
             summary.left_out += ("consumers, which could not be listed",)
             return
@@ -311,19 +299,19 @@ class _Job:
             if commands(each.config):
                 summary.left_out += (f"consumer {each.name}, whose messages would be commands to the server",)
                 continue
-            if await api.consumer_info(planned.name, each.name) is not None:
+            if await api.consumer_info(self.name, each.name) is not None:
                 continue
             # Consumers of work queues receive everything, and without messages there is no position to resume at.
-            resumes = request.consumers == "resume" and planned.saved.capture is not None
+            resumes = request.consumers == "resume" and self.saved.capture is not None
             position = each.acknowledged if resumes else 0
             config: dict[str, Any] = consumer_config(each.config, position, summary.last)
             try:
-                await api.create_durable(planned.name, config)
+                await api.create_durable(self.name, config)
             except ApiError as error:
                 if error.retriable:
                     raise
                 raise PipelineError(
-                    f"stream '{planned.name}': is restored; the server refuses consumer '{each.name}':"
+                    f"stream '{self.name}': is restored; the server refuses consumer '{each.name}':"
                     f" {error.description} ({error.err_code}); --consumers none leaves all out"
                 ) from None
             made.append(each.name)
