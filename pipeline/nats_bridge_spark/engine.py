@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
+import click
+
 from nats_bridge_spark.errors import OptionError, PipelineError, marking, reported
 from nats_bridge_spark.session import is_submitted, job_session, reporting
 from nats_bridge_spark.source.loop_thread import LoopThread
@@ -71,6 +73,7 @@ def engine_session(name: str, settings: Mapping[str, str], *, here: bool) -> Ite
         with reporting(name):
             yield None
     else:
+        click.echo(f"{name}: starting Spark", err=True)  # which takes some seconds without progress
         with job_session(name, settings=settings) as spark:
             yield spark
 

@@ -16,8 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-import click
-
 from nats_bridge.cli.asking import quiet_logs
 from nats_bridge_spark.errors import JobFailedError, JobStoppedError, SparkMissingError
 from nats_bridge_spark.failures import failure, meaning_of_start
@@ -61,8 +59,6 @@ def spark_session(name: str, *, master: str | None = None, settings: Mapping[str
 def job_session(name: str, *, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """Provide the session of one command, as from `spark_session`. Nothing of it runs on afterwards.
 
-    A line on stderr reports that Spark starts, which takes some seconds without progress.
-
     An existing session is used and kept. The sidecar's modules log nothing. Java's own output (warnings, stack traces)
     goes to a file, which is named if the job fails and removed otherwise; under `spark-submit` it goes where Spark's
     logging sends it.
@@ -75,8 +71,6 @@ def job_session(name: str, *, settings: Mapping[str, str] | None = None) -> Iter
     place = Path(tempfile.mkdtemp(prefix="nats-bridge-spark-"))
     log = place / "spark.log"
     is_ours = not _is_there()
-    if is_ours:
-        click.echo(f"{name}: starting Spark", err=True)
     try:
         with log.open("wb") as stream, reporting(name, log) as listen:
             spark = _session(name, None, dict(settings or {}), stream)
