@@ -99,6 +99,16 @@ def options_of(connection: ConnectionSettings) -> dict[str, str]:
     return reported
 
 
+def options_of_stream(
+    connection: ConnectionSettings, stream: str, first: int | None, last: int | None, subjects: Collection[str]
+) -> dict[str, str]:
+    """Return the options of a read from a stream: between two sequences (None for no bound), with these subjects."""
+    options = options_of(connection) | {"stream": stream}
+    options |= {"startSequence": str(first)} if first is not None else {}
+    options |= {"endSequence": str(last)} if last is not None else {}
+    return options | ({"subjects": ",".join(subjects)} if subjects else {})
+
+
 @asynccontextmanager
 async def connected_by_options(
     connection: ConnectionSettings, *, client_name: str = "nats-bridge-spark", no_echo: bool = False

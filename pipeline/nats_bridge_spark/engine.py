@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import click
 
-from nats_bridge_spark.errors import OptionError, PipelineError, marking, reported
+from nats_bridge.errors import BridgeError
+from nats_bridge_spark.errors import OptionError, own_error, reported
 from nats_bridge_spark.session import is_submitted, job_session, reporting
 from nats_bridge_spark.source.loop_thread import LoopThread
 
@@ -82,14 +83,9 @@ def run_here(loop: LoopThread, work: Coroutine[Any, Any, _Result]) -> _Result:
     """Do work in this process that is otherwise a task's.
 
     Raises:
-        PipelineError: the error in the driver's form for a task.
+        PipelineError: the error that a task would raise.
     """
-
-    async def marked() -> _Result:
-        with marking():
-            return await work
-
     try:
-        return loop.run(marked())
-    except PipelineError as error:
-        raise reported(error) or error from None
+        return loop.run(work)
+    except BridgeError as error:
+        raise reported(own_error(error)) or error from None

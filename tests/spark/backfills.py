@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from nats_bridge.settings import Connection, Settings
-from nats_bridge_spark.backfill.job import backfill
-from nats_bridge_spark.backfill.request import BackfillRequest, EntrySummary
+from nats_bridge_spark.backfill.job import BackfillRequest, EntrySummary, backfill
 from nats_bridge_spark.capture.capturing import capture
 from nats_bridge_spark.capture.saved_stream import SAVED
 from nats_bridge_spark.capture.wanted import CaptureRequest

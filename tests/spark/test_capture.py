@@ -19,7 +19,7 @@ from nats_bridge_spark.capture import capturing
 from nats_bridge_spark.capture.capturing import capture
 from nats_bridge_spark.capture.folder import Capture, Chunk, capture_in
 from nats_bridge_spark.capture.place import Place, _HadoopPlace, place_of
-from nats_bridge_spark.capture.reading import capture_at, is_capture, read_capture
+from nats_bridge_spark.capture.reading import is_capture, read_capture, required_capture
 from nats_bridge_spark.capture.saved_stream import SAVED
 from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
 from nats_bridge_spark.errors import DataLostError, OptionError, PipelineError
@@ -126,7 +126,7 @@ async def test_everything_is_as_the_server_has_it(
     ] == expected
     assert {row.stream for row in rows} == {stream}
     assert all(int(row.time.timestamp()) == row.time_ns // 1_000_000_000 for row in rows)
-    held = capture_at(spark, str(kept))
+    held = required_capture(place_of(spark, str(kept)))
     assert (held.stream, held.saved.server, held.extent.begin, ranges(held)) == (stream, version, 2, ((2, 302),))
 
 
@@ -269,7 +269,7 @@ async def test_messages_that_went_before_they_were_captured(
     result = run(stream, allow_gaps=True)
     assert (result.messages, result.gaps) == (5, ((11, 15),))
     assert sequences(kept) == [*range(1, 11), *range(16, 21)]
-    held = capture_at(spark, str(kept))
+    held = required_capture(place_of(spark, str(kept)))
     assert (ranges(held), held.messages, held.next) == (((1, 10), (16, 20)), 15, 21)
     await fill(peer, stream, 5)
     await peer.api(f"STREAM.PURGE.{stream}")
@@ -456,7 +456,7 @@ async def test_a_directory_that_holds_something_else(
     assert refused(PipelineError).startswith(f"{kept}: holds messages from 8 on twice: two captures wrote to it")
     twice.rename(kept / "messages" / "elsewhere")
     assert refused(PipelineError).endswith("elsewhere is no chunk: the capture was changed by something else")
-    assert not is_capture(spark, str(tmp_path / "nowhere"))
+    assert not is_capture(place_of(spark, str(tmp_path / "nowhere")))
     with pytest.raises(OptionError, match=r"nowhere: not a capture: there is no _stream.json"):
         read_capture(spark, str(tmp_path / "nowhere"))
 
@@ -524,7 +524,7 @@ async def test_a_place_of_hadoops(
         run(stream)
     monkeypatch.setattr(place, "move", original)
     assert (run(stream).held, sequences(kept)) == (25, list(range(1, 26)))
-    assert capture_in(Place(kept)) == capture_at(spark, str(kept)) == capture_in(place)
+    assert capture_in(Place(kept)) == required_capture(place_of(spark, str(kept))) == capture_in(place)
     assert place.names("nowhere") == []
     assert (place.size("nowhere"), place.read("nowhere")) == (None, None)
     for text in ("ünï", "again"):

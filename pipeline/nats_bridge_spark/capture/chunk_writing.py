@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.capture.wanted import CaptureRequest
 from nats_bridge_spark.columns import ARROW, CAPTURED, COLUMNS, ddl
-from nats_bridge_spark.connections import options_of
+from nats_bridge_spark.connections import options_of_stream
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.range_reader import arriving
@@ -58,15 +58,8 @@ def write_chunk(
     Raises:
         Exception: Spark's error; `nats_bridge_spark.failures` interprets it.
     """
-    options = options_of(wanted.connection) | {
-        "stream": wanted.stream,
-        "startSequence": str(first),
-        "endSequence": str(last),
-        "partitions": str(tasks),
-        "failOnDataLoss": str(not may_miss).lower(),
-    }
-    if wanted.subjects:
-        options["subjects"] = ",".join(wanted.subjects)
+    options = options_of_stream(wanted.connection, wanted.stream, first, last, wanted.subjects)
+    options |= {"partitions": str(tasks), "failOnDataLoss": str(not may_miss).lower()}
     if spark is None:
         with LoopThread() as loop:
             run_here(loop, _write_here(options, place_of(None, address), written))

@@ -22,20 +22,6 @@ _ROWS: Final = 10_000
 _BYTES: Final = 8 << 20
 
 
-def capture_at(spark: SparkSession | None, path: str) -> Capture:
-    """Return the current capture in a directory.
-
-    Args:
-        spark: a session that can reach other file systems; None for a directory of this machine.
-        path: a directory, or its address (`file:`, `hdfs:`, `s3a:`, …).
-
-    Raises:
-        OptionError: the directory has no capture.
-        PipelineError: it cannot be read.
-    """
-    return required_capture(place_of(spark, path))
-
-
 def required_capture(place: Place) -> Capture:
     """Return the capture in a directory that is already open."""
     held = capture_in(place)
@@ -44,9 +30,9 @@ def required_capture(place: Place) -> Capture:
     return held
 
 
-def is_capture(spark: SparkSession | None, path: str) -> bool:
+def is_capture(place: Place) -> bool:
     """Return whether there is a capture in a directory."""
-    return place_of(spark, path).size(SAVED) is not None
+    return place.size(SAVED) is not None
 
 
 def read_capture(
@@ -103,9 +89,8 @@ def captured_rows(
                 yield batch.filter(wanted if last is None else pc.and_(wanted, pc.less_equal(found, last)))
 
 
-def chunk_files(path: str, capture: Capture, first: int | None, last: int | None) -> list[str]:
+def chunk_files(place: Place, capture: Capture, first: int | None, last: int | None) -> list[str]:
     """Return the files on this machine with a range of sequences, in order; None means no bound."""
-    place = place_of(None, path)
     return [f"{place}/{file}" for file in _paths(place, capture, first, last)]
 
 

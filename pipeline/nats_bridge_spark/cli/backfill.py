@@ -39,7 +39,7 @@ def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **gi
       nats-bridge backfill -c eu.yaml eu --capture captures/ORDERS
     """
     from nats_bridge.settings import load
-    from nats_bridge_spark.backfill.request import BackfillRequest
+    from nats_bridge_spark.backfill.job import BackfillRequest
     from nats_bridge_spark.session import require_libraries
 
     require_libraries()

@@ -13,7 +13,7 @@ from nats_bridge.errors import EXIT_GOOD
 from nats_bridge_spark.cli.options import bound, spark_option
 
 if TYPE_CHECKING:
-    from nats_bridge_spark.restore.request import Selection
+    from nats_bridge_spark.restore.job import Selection
 
 
 @click.command("restore")
@@ -70,8 +70,7 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
     require_libraries()
     from nats_bridge_spark.capture.place import absolute
     from nats_bridge_spark.engine import engine_session, is_local
-    from nats_bridge_spark.restore.job import restore
-    from nats_bridge_spark.restore.request import RestoreRequest
+    from nats_bridge_spark.restore.job import RestoreRequest, restore
 
     request = RestoreRequest(
         connection=connection,
@@ -98,7 +97,7 @@ def _selection(given: dict[str, Any]) -> Selection | None:
     """Return the transform and the subjects that it results in; None without one."""
     from nats_bridge.kinds.copying.entry_plan import destinations
     from nats_bridge_spark.diff.rules import transform_of
-    from nats_bridge_spark.restore.request import Selection
+    from nats_bridge_spark.restore.job import Selection
 
     if not given["transform"]:
         return None

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from nats_bridge.cli.asking import ask
 from nats_bridge_spark.capture.place import place_of
-from nats_bridge_spark.capture.reading import bytes_in, capture_at, chunk_files, file_batches, is_capture
+from nats_bridge_spark.capture.reading import bytes_in, chunk_files, file_batches, is_capture, required_capture
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.diff.rows import Aggregate, Batches, BatchFunction, SortKey
 from nats_bridge_spark.diff.run import OpenSide
@@ -264,11 +264,12 @@ def _files(place: SideLocation) -> list[str]:
         PipelineError: the directory does not exist, or its contents cannot be read.
         SchemaError: the files lack a column, or have it in another type.
     """
-    if is_capture(None, place.name):
-        files = chunk_files(place.name, capture_at(None, place.name), place.first, place.last)
+    directory = place_of(None, place.name)
+    if is_capture(directory):
+        files = chunk_files(directory, required_capture(directory), place.first, place.last)
     else:
         # Spark's addresses may be patterns.
-        found = sorted(map(Path, glob.glob(str(place_of(None, place.name)))))  # noqa: PTH207  # of an absolute pattern
+        found = sorted(map(Path, glob.glob(str(directory))))  # noqa: PTH207  # of an absolute pattern
         if not found:
             raise PipelineError(f"{place.shown}: cannot be read as Parquet: there is no such file or directory")
         inside = ((one, file) for one in found for file in ([one] if one.is_file() else sorted(one.rglob("*"))))

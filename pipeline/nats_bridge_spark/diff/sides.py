@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from nats_bridge.settings import Connection
 from nats_bridge_spark.columns import ARROW, CAPTURED, COLUMNS
-from nats_bridge_spark.connections import options_of
+from nats_bridge_spark.connections import options_of_stream
 from nats_bridge_spark.diff.comparing import By
 from nats_bridge_spark.diff.rows import Rows
 from nats_bridge_spark.errors import PipelineError, SchemaError
@@ -126,14 +126,7 @@ class Side:
 def live_options(place: SideLocation) -> dict[str, str]:
     """Return the options with which the data source reads a side that is a stream."""
     assert place.connection is not None
-    options = options_of(place.connection) | {"stream": place.name}
-    if place.first is not None:
-        options["startSequence"] = str(place.first)
-    if place.last is not None:
-        options["endSequence"] = str(place.last)
-    if place.subjects:
-        options["subjects"] = ",".join(place.subjects)
-    return options
+    return options_of_stream(place.connection, place.name, place.first, place.last, place.subjects)
 
 
 def require_columns(place: SideLocation, kinds: Mapping[str, str]) -> None:

@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
+from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.capture.reading import is_capture, read_capture
 from nats_bridge_spark.columns import ARROW, ddl
 from nats_bridge_spark.diff.rows import Aggregate, BatchFunction, SortKey
@@ -151,7 +152,7 @@ def _captured(spark: SparkSession, place: SideLocation) -> DataFrame:
     try:
         frame = (
             read_capture(spark, place.name, first=place.first, last=place.last)
-            if is_capture(spark, place.name)
+            if is_capture(place_of(spark, place.name))
             else spark.read.parquet(place.name)
         )
     except AnalysisException as error:

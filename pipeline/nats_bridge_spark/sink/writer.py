@@ -21,7 +21,7 @@ from nats_bridge_spark.errors import OptionError, PipelineError, marking
 from nats_bridge_spark.sink.partition_write import PartitionWrite, WrittenPartition
 from nats_bridge_spark.sink.plan import RowLayout, TaskPlace, WriteOptions, WritePlan, named_write
 from nats_bridge_spark.source.loop_thread import LoopThread
-from nats_bridge_spark.source.stream_state import state_of
+from nats_bridge_spark.source.stream_state import StreamState, state_of
 
 _OVERWRITE: Final = (
     'mode overwrite: a stream is not overwritten, only appended to: .mode("append"); to start over, purge it first'
@@ -39,7 +39,14 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
         PipelineError: (marked) options or columns are wrong, or the stream does not exist.
     """
     with marking():
-        return JetStreamWriter(asyncio.run(_planned(options, schema, overwrite)))
+        plan = _plan_of(options, schema, overwrite, streaming=False)
+        write_id, after = named_write(plan.options.write_id)
+        state = asyncio.run(_state(plan.options))
+        repeats = plan.options.write_id is not None
+        end = after if repeats else state.last
+        return JetStreamWriter(
+            replace(plan, write_id=write_id, after=end, known=state.known, planned_at=time.time(), repeats=repeats)
+        )
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamStreamWriter:
@@ -58,20 +65,9 @@ def _plan_of(options: Mapping[str, str], schema: StructType, overwrite: bool, *,
     return WritePlan(read, RowLayout.of(schema, read.id_column), streaming=streaming)
 
 
-async def _planned(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WritePlan:
-    plan = _plan_of(options, schema, overwrite, streaming=False)
-    write_id, after = named_write(plan.options.write_id)
-    async with connected_by_options(plan.options.connection) as link:
-        state = await state_of(link, plan.options.stream)
-    repeats = plan.options.write_id is not None
-    return replace(
-        plan,
-        write_id=write_id,
-        after=after if repeats else state.last,
-        known=state.known,
-        planned_at=time.time(),
-        repeats=repeats,
-    )
+async def _state(options: WriteOptions) -> StreamState:
+    async with connected_by_options(options.connection) as link:
+        return await state_of(link, options.stream)
 
 
 class _Writer:
