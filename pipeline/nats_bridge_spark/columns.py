@@ -49,9 +49,6 @@ def ddl(names: tuple[str, ...]) -> str:
 def read_schema(schema: StructType) -> pa.Schema:
     """Return the schema of a read's record batches, exactly as Spark expects it.
 
-    Args:
-        schema: the columns in order, as Spark hands them on.
-
     Raises:
         SchemaError: no column, one that messages do not have, or another type than its own.
     """

@@ -58,9 +58,6 @@ _NAMES: Final = re.compile(
 def connection_of(options: Mapping[str, str]) -> ConnectionSettings:
     """Return the connection described by the options of a data source. Other options are ignored.
 
-    Args:
-        options: by name, in any case, as Spark hands them on.
-
     Raises:
         OptionError: a value is invalid, or neither servers nor a context is given.
     """

@@ -45,7 +45,6 @@ def runs_here(
 
     Args:
         engine: the user's choice; with `auto`, Spark settings and `spark-submit` also count as a choice.
-        size: returns the size of the input; only called with `auto`.
 
     Raises:
         OptionError: the user wants that, and only Spark reaches a directory.
@@ -63,9 +62,6 @@ def runs_here(
 @contextmanager
 def engine_session(name: str, settings: Mapping[str, str], *, here: bool) -> Iterator[SparkSession | None]:
     """Run the job of a command, and provide its session; None for work in this process.
-
-    Args:
-        here: whether it runs in this process.
 
     Raises:
         PipelineError, JobStoppedError: as `session.reporting` and `session.job_session` do.

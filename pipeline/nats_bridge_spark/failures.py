@@ -50,11 +50,7 @@ _PACKAGE: Final = re.compile(r"^:?\s*(?:[a-z]\w*\.)+(?=[A-Z]\w*(?:Exception|Erro
 
 
 def failure(job: str, error: BaseException) -> PipelineError | BridgeError:
-    """Return the error to show for a failed job: an own error as it was raised, or Spark's in one line.
-
-    Args:
-        error: an exception of Spark, or one raised intentionally.
-    """
+    """Return the error to show for a failed job: an own error as it was raised, or Spark's in one line."""
     if isinstance(error, BridgeError) and not isinstance(error, PipelineError):
         return error
     ours = reported(error)

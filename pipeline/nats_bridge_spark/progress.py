@@ -79,7 +79,6 @@ class Progress:
     """The progress of a running job; the job reports stages and counts.
 
     Attributes:
-        total: the planned number of messages of the present stage; None if unknown.
         messages: the number of messages so far, which the summary prints.
         count: returns the additional messages of the present stage; called in another thread, and may fail.
         kept: the hint for a person who stops the job: which results are kept, and how to continue.
@@ -140,7 +139,6 @@ def watched(
     """Show the progress of the work inside the block.
 
     Args:
-        spark: the session whose tasks are counted; None for work in this process.
         drains: whether the block checks `Progress.stopping` and ends by itself after the first signal, so only a second
             one cancels.
 

@@ -88,9 +88,6 @@ class Sender(Protocol):
     async def look(self, standing: Standing, in_flight: Sequence[RowBundle]) -> None:
         """Begin a round: find the messages in flight that the stream has.
 
-        Args:
-            in_flight: messages that may or may not be stored; none in the first round.
-
         Raises:
             ApiError: the server does not answer; the round is repeated if that can help.
             PipelineError: an error that ends the task.

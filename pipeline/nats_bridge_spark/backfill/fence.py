@@ -86,9 +86,6 @@ async def _announced(connection: Connection, stream: str, owner: str) -> AsyncIt
 async def refuse_running(connection: Connection, stream: str, owner: str, rule: str) -> None:
     """Refuse a rule one of whose consumers has a subscriber.
 
-    Args:
-        owner: how the descriptions of the rule's consumers begin.
-
     Raises:
         PipelineError: there is one.
     """

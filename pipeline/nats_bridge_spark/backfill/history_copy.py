@@ -61,9 +61,6 @@ class HistoryCopy:
     async def run(self, source: Connection, target: Connection) -> None:
         """Copy it.
 
-        Args:
-            target: one to the target, without echo.
-
         Raises:
             BridgeError: the copy cannot continue; messages copied so far stay.
         """

@@ -51,7 +51,6 @@ class BackfillRequest:
 
     Attributes:
         sources: names of streams (buckets, for `kv_sources`) of the rule to copy from; none for all.
-        capture: the place of a captured history; None for the live stream.
         first: the first sequence wanted; None for the rule's own start.
         last: the last sequence wanted; None for the end of the stream or capture when the job starts.
         patience: seconds for which the target may be down or full before the job gives up.
@@ -73,7 +72,6 @@ class EntrySummary:
         first: the first sequence of the job; earlier messages were copied before, or are not wanted.
         already_there: messages found in the target, where an earlier attempt had stored them.
         skipped: rejected by the target permanently and sent to the dead letters.
-        out_of_order: stored after later ones.
         next_sequence: the sequence at which the live rule resumes.
     """
 
@@ -164,10 +162,6 @@ async def entry_copy(
     captured: Place | None,
 ) -> HistoryCopy:
     """Plan one entry: the history to read, and the first sequence that the target lacks.
-
-    Args:
-        connections: the open connections by name.
-        captured: the place of a captured history; None for the live stream.
 
     Raises:
         OptionError: the range does not fit the contents of the target, or the capture does not fit the stream.
@@ -268,9 +262,6 @@ def rule_of(settings: Settings, name: str) -> CopyingRule:
 
 def backfill(settings: Settings, request: BackfillRequest, spark: SparkSession | None) -> list[EntrySummary]:
     """Put the history through a rule.
-
-    Args:
-        spark: a session, if only Spark reaches the capture; otherwise None.
 
     Returns:
         One summary per source.

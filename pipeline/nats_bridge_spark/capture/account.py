@@ -82,9 +82,6 @@ class AccountStreams:
     def captured(self, spark: SparkSession | None, wanted: CaptureRequest) -> Results:
         """Capture all. An error with one stream does not affect the others.
 
-        Args:
-            spark: a session; None for work in this process.
-
         Raises:
             JobStoppedError: a signal came.
             UnreachableError: the server is away.

@@ -35,7 +35,6 @@ def capture(spark: SparkSession | None, wanted: CaptureRequest, progress: Progre
     them.
 
     Args:
-        spark: a session; None for work in this process.
         progress: from `nats_bridge_spark.progress.watched`; a continuous capture ends when its `stopping` is set.
 
     Raises:

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class WrittenChunk:
-    """The result of writing a chunk so far.
-
-    Attributes:
-        first: the first sequence written; None without any.
-    """
+    """The result of writing a chunk so far."""
 
     messages: int = 0
     first: int | None = None
@@ -50,8 +46,6 @@ def write_chunk(
     """Read first <= sequence <= last of the stream and write it to an address, sorted by sequence within each file.
 
     Args:
-        spark: a session; None for work in this process.
-        tasks: the number of tasks that share the range; each writes one file.
         may_miss: whether to continue if messages are removed while they are read; the caller then looks for missing
             ones.
 

@@ -31,9 +31,6 @@ def absolute(path: str) -> str:
 def place_of(spark: SparkSession | None, path: str) -> Place:
     """Return the directory that a path or an address names.
 
-    Args:
-        spark: a session; may be None for a directory of this machine.
-
     Raises:
         OptionError: Spark does not support the address, or it needs a session.
     """

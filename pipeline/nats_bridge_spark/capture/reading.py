@@ -46,10 +46,6 @@ def read_capture(
 
     Rows of a file are sorted by sequence. Chunks that another run appends meanwhile are not read.
 
-    Args:
-        first: the first sequence wanted; None for all from the beginning.
-        last: the last sequence wanted; None for all to the end.
-
     Raises:
         OptionError: the directory has no capture.
         PipelineError: it cannot be read.
@@ -73,10 +69,6 @@ def captured_rows(
     place: Place, capture: Capture, columns: Sequence[str], *, first: int | None, last: int | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a capture without Spark, in the order of their sequences.
-
-    Args:
-        first: the first sequence wanted; None for all from the beginning.
-        last: the last sequence wanted; None for all to the end.
 
     Raises:
         PipelineError: a file cannot be read.
@@ -125,9 +117,6 @@ def bytes_in(metadata: pq.FileMetaData) -> int:
 
 def first_since(place: Place, capture: Capture, time_ns: int) -> int | None:
     """Return the sequence of the first captured message stored at a time or later; None without one.
-
-    Args:
-        time_ns: nanoseconds since 1970.
 
     Raises:
         PipelineError: a file cannot be read.

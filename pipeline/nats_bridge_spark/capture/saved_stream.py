@@ -54,7 +54,6 @@ class CaptureExtent:
 
     Attributes:
         created: when the stream was created, as its server reported it first.
-        subjects: the filters of the capture; none for all messages.
         seen: messages that identify the stream if its creation time changes.
         covered: the sequence after the newest chunk or gap when this was written.
         next: the capture resumes at least here, because there are no wanted messages from `covered` to here.

@@ -17,13 +17,10 @@ class CaptureRequest:
     """A stream or a part of it, and the directory for its capture.
 
     Attributes:
-        subjects: consumer filters; none for all messages.
         begin: the first sequence, or a time (RFC 3339) before which no message was stored; None for the stream's first,
             or the sequence at which the capture resumes.
         end: the last sequence, or a time at or after which no message was stored; None for the stream's present last
             one.
-        chunk: messages in a chunk, about.
-        allow_gaps: whether to continue if messages were removed before they were captured.
         interval: seconds between two looks for new messages, until the capture is stopped; None for one look.
 
     Raises:
@@ -51,9 +48,7 @@ class CaptureResult:
 
     Attributes:
         size: bytes of the files that it wrote.
-        first: the first captured sequence; None if there were no new messages.
         held: the number of messages in the capture.
-        next: the sequence at which the next run resumes.
         removed: sequences after the earlier runs that the stream no longer had, because a limit or a client had removed
             their messages; 0 with `subjects`, because it is unknown then.
     """

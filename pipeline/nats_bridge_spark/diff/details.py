@@ -34,9 +34,6 @@ def odd_findings(left: Rows, right: Rows, matches: Rows, comparison: Comparison,
 
     The sequences of both sides are known by identity, so the messages are fetched by a join on sequence. If an identity
     has several messages on a side, only the lowest sequence is known, and the others are searched again.
-
-    Args:
-        several: whether a side has more than one message of an identity.
     """
     messages = []
     for rows, name, is_right in ((left, "left", False), (right, "right", True)):

@@ -47,7 +47,6 @@ class Finding(NamedTuple):
 
     Attributes:
         identity: the message's identity as text; empty if it has none.
-        left_sequence: the sequence in the left stream; None if it has no such message.
         field: the header of the finding, if it is about one; `left` or `right` for a duplicated or unidentified
             message.
         left_value: the readable value there; bytes that are not UTF-8 as `\\xNN`. None if it has none.

@@ -120,11 +120,7 @@ def compared(
 
 
 def _newest(rows: Rows, rule: Sourcing | Republish | None = None) -> Rows:
-    """Return the newest message of each subject.
-
-    Args:
-        rule: the rule that decides the subjects of copies and leaves messages out; None for the messages' own subjects.
-    """
+    """Return the newest message of each subject."""
     named = rows.selected("subject", "sequence")
     if rule is not None:
         named = named.mapped(partial(_renamed, rule), _SUBJECTS)

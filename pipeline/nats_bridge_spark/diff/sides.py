@@ -24,13 +24,7 @@ _STREAM: Final = "stream:"
 
 @dataclass(frozen=True, slots=True)
 class SideLocation:
-    """The place of a side's messages.
-
-    Attributes:
-        connection: the connection of the stream; None for a capture.
-        first: the lowest sequence wanted; None for no bound.
-        subjects: patterns of the subjects wanted; empty for all.
-    """
+    """The place of a side's messages."""
 
     name: str
     connection: Connection | None = None
@@ -63,7 +57,6 @@ class DiffRequest:
     """The request of a user.
 
     Attributes:
-        by: the identity of messages; `auto` to determine it.
         source: the left stream's name in the right one's records; empty for its own name.
     """
 
@@ -87,7 +80,6 @@ class Side:
     """A side of a comparison.
 
     Attributes:
-        stream: the name of their stream; empty if unknown.
         rows: the messages, with the columns `COMPARED`; they must not change.
     """
 
@@ -131,9 +123,6 @@ def live_options(place: SideLocation) -> dict[str, str]:
 
 def require_columns(place: SideLocation, kinds: Mapping[str, str]) -> None:
     """Check the columns of a side in Parquet.
-
-    Args:
-        kinds: the type of each column, as Spark calls it.
 
     Raises:
         SchemaError: one is missing, or of another type.

@@ -94,11 +94,7 @@ def probe_of(stream: str) -> str:
 
 
 def restored_config(saved: Json, name: str, subjects: Sequence[str] | None, without: Collection[str]) -> Json:
-    """Return the configuration that a restored stream ends with, without its mark.
-
-    Args:
-        subjects: its subjects; None for the captured stream's.
-    """
+    """Return the configuration that a restored stream ends with, without its mark."""
     config = {member: value for member, value in saved.items() if member not in (*_NEVER, *without)}
     metadata = {key: value for key, value in (saved.get("metadata") or {}).items() if not key.startswith("_nats.")}
     config.pop("metadata", None)
@@ -126,9 +122,6 @@ def restoring_config(restored: Json, mark: RestoreMark, generation: str) -> Json
 def unsupported(restored: Json, server_version: str) -> tuple[tuple[str, ...], str]:
     """Return the reason why a server does not take a configuration.
 
-    Args:
-        server_version: the server's version; one that is newer than all known ones counts as the newest.
-
     Returns:
         The members that it does not support, and its refusal (empty without one).
     """
@@ -151,11 +144,7 @@ def commands(saved: Json) -> bool:
 
 
 def consumer_config(saved: Json, acknowledged: int, last: int) -> Json:
-    """Return the configuration of a restored consumer, which begins after its acknowledged messages.
-
-    Args:
-        acknowledged: the sequence up to which everything was acknowledged; 0 for nothing.
-    """
+    """Return the configuration of a restored consumer, which begins after its acknowledged messages."""
     config = dict(saved)
     config["metadata"] = {k: v for k, v in (saved.get("metadata") or {}).items() if not k.startswith("_nats.")}
     if acknowledged:

@@ -64,11 +64,7 @@ class RestoreRequest:
 
     Attributes:
         directory: a capture, or a directory of captures; a path, or an address that Spark supports.
-        streams: the captured streams to restore; none for all.
-        name: the name of the restored stream; None for the captured one's.
         end: the last sequence, or a time (RFC 3339) at or after which no message was stored; None for all.
-        selection: the transforms that change subjects; None without any.
-        hold: whether to leave the streams closed, for a later run that continues.
         patience: seconds for which the server may be down, or refuse to store.
 
     Raises:
@@ -152,9 +148,6 @@ class _Saved(NamedTuple):
 
 def restore(request: RestoreRequest, spark: SparkSession | None) -> list[Summary]:
     """Restore the streams of a directory.
-
-    Args:
-        spark: a session, if only Spark reaches the directory; otherwise None.
 
     Returns:
         One summary per stream.
@@ -271,7 +264,6 @@ class _Job:
 
     Attributes:
         config: the final configuration, without its mark.
-        there: the stream's `STREAM.INFO`; None before it is created.
     """
 
     request: RestoreRequest

@@ -85,7 +85,6 @@ class _Selected:
     Attributes:
         messages: the selected ones, under their own subjects.
         ids: message ids, by the place of their message.
-        sequences: of all rows.
         changed: the sequences of messages whose headers could not be given back as they were.
     """
 
@@ -100,7 +99,6 @@ class StreamRestore:
     """The restore of one stream.
 
     Attributes:
-        sourcing: selects messages and changes their subjects; None for no change.
         history: the captured messages; they end with the last sequence of the stream.
         patience: seconds without progress after which it ends.
         counts: the numbers of messages that were `restored`, `unselected` and `changed`.

@@ -71,7 +71,6 @@ class BundleBuilder:
 
     Args:
         max_payload: the maximum bytes of a message on the server, including headers.
-        check_subjects: whether subjects must be the stream's.
     """
 
     def __init__(

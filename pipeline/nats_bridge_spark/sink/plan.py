@@ -25,14 +25,9 @@ class WriteOptions:
     """The options of a write.
 
     Attributes:
-        stream: the stream that must answer.
-        ordered: whether one task writes, and so in order.
-        id_column: the column with message ids; None for `id`, if it exists.
-        write_id: the user's name of the write, so that it can be repeated; None for a new name.
         patience: seconds without progress (a full stream, a server that is down) until the task fails.
         look_back: seconds of the stream's past to search for earlier attempts, if nothing else limits the search; None
             for all of it.
-        check_subjects: whether a subject that the stream does not store is an error before it is sent.
     """
 
     connection: Connection = field(repr=False)
@@ -89,14 +84,7 @@ _HEADERS: Final = "array<struct<name:string,value:string>>"
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """The columns with the parts of a message.
-
-    Attributes:
-        subject: index of the column with the subject.
-        headers: the column with name and value of each header; None without one.
-        header_block: the column with raw header blocks; None without one.
-        message_id: the column with message ids; None without one.
-    """
+    """The indices of the columns with the parts of a message; None without one."""
 
     subject: int
     data: int
@@ -177,8 +165,6 @@ class WritePlan:
         after: the stream's last sequence before the write stored anything; None if unknown.
         known: the identity of the stream at that time; None if unknown.
         planned_at: seconds since 1970 at that moment.
-        repeats: whether an earlier run of the same write may have stored rows.
-        streaming: whether the rows come in micro-batches.
     """
 
     options: WriteOptions

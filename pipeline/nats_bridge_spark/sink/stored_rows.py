@@ -120,9 +120,6 @@ class RowSearch:
     """Searches a stream for the rows of a task.
 
     Args:
-        api: the API of the stream's connection.
-        info: its `STREAM.INFO`.
-        place: which task's rows.
         ids: whether to remember other ids.
     """
 
@@ -161,7 +158,6 @@ class RowSearch:
 
         Args:
             found: the rows stored up to `last`, which are extended.
-            last: a sequence.
             patience: seconds, after which ids that still come are taken for others'.
 
         Raises:

@@ -32,9 +32,6 @@ _OVERWRITE: Final = (
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamWriter:
     """Plan a batch write, after requesting the end of the stream.
 
-    Args:
-        overwrite: whether Spark requested to overwrite.
-
     Raises:
         PipelineError: (marked) options or columns are wrong, or the stream does not exist.
     """

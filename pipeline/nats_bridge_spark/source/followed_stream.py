@@ -72,11 +72,7 @@ _LEAST: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class FollowedStream:
-    """A stream at the time when its server answered.
-
-    Attributes:
-        options: of the read, for this stream.
-    """
+    """A stream at the time when its server answered."""
 
     connection: Connection
     options: ReadOptions
@@ -184,9 +180,6 @@ class FollowedStream:
 
     async def ranges(self, begin: Position, done: int, end: Position, share: int | None = None) -> list[SequenceRange]:
         """Return the ranges of a batch.
-
-        Args:
-            share: the number of ranges; None for the value of the options.
 
         Raises:
             DataLostError: the stream was recreated, or has removed the next messages.

@@ -81,11 +81,7 @@ def divided(number: int, waiting: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class SequenceRange(InputPartition):
-    """Messages with first <= sequence <= last of one stream.
-
-    Attributes:
-        subjects: the filters; none for all messages.
-    """
+    """Messages with first <= sequence <= last of one stream."""
 
     stream: str
     known: KnownStream
@@ -123,9 +119,6 @@ async def planned(options: ReadOptions) -> list[SequenceRange]:
 
 async def plan(connection: Connection, options: ReadOptions, share: int | None = None) -> list[SequenceRange]:
     """Return the ranges of a batch read of one stream; none if there is nothing to read.
-
-    Args:
-        share: the number of ranges; None for the value of the options.
 
     Raises:
         OptionError: its consumers decide which messages it keeps, or the server does not support the read.
@@ -203,10 +196,8 @@ class SequenceCounts:
     """The number of messages of a read up to a sequence.
 
     Attributes:
-        total: messages from the first to the last.
         upto: known numbers: messages from the first up to a sequence.
         ask: requests such a number from the server; None if `deleted` is enough to count.
-        deleted: the deleted sequences, in order.
     """
 
     first: int

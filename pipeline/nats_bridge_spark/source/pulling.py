@@ -207,7 +207,6 @@ class _Requests:
     """The open requests, which the server serves one after the other.
 
     Attributes:
-        open: messages that may still come.
         too_large: whether the next message is larger than the limit of bytes.
     """
 

@@ -65,7 +65,6 @@ def passing(
     """Return a mask of the messages that pass all filters.
 
     Args:
-        filters: filters for which `is_applied` is true.
         times: when they were stored, in nanoseconds since 1970.
     """
     kept = np.ones(len(sequences), np.bool_)

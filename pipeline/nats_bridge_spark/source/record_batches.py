@@ -188,7 +188,6 @@ def header_fields(blocks: pa.BinaryArray, sequences: np.ndarray, kind: pa.DataTy
     headers.
 
     Args:
-        blocks: raw blocks; empty for none.
         kind: Arrow's type of the column: a list of (name, value).
 
     Raises:

@@ -23,7 +23,6 @@ class StreamState:
 
     Attributes:
         first: the first sequence, or the next one if it is empty.
-        last: the last sequence that it gave.
         last_time: when the last one was stored (RFC 3339).
         size: bytes of all messages, with the server's additions.
         deleted: sequences between first and last that were removed, in order; None if there are too many to list.
