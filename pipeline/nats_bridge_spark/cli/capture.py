@@ -135,11 +135,7 @@ def capture_command(
 
 
 def _all_of(first: str, second: str | None, given: dict[str, Any]) -> tuple[str, str]:
-    """Return a name for all streams, and the directory, which is the only argument.
-
-    Raises:
-        ConfigError: an option is for one stream.
-    """
+    """Return a name for all streams, and the directory, which is the only argument."""
     if second is not None:
         raise ConfigError(f"--all: captures every stream, including '{first}'; remove one of the two")
     for name, option in (("subjects", "subjects"), ("begin", "from"), ("end", "to"), ("continuous", "continuous")):

@@ -258,12 +258,7 @@ def _wanted(place: SideLocation, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _files(place: SideLocation) -> list[str]:
-    """Return the files of a capture, or all that are in a directory of Parquet.
-
-    Raises:
-        PipelineError: the directory does not exist, or its contents cannot be read.
-        SchemaError: the files lack a column, or have it in another type.
-    """
+    """Return the files of a capture, or all that are in a directory of Parquet."""
     directory = place_of(None, place.name)
     if is_capture(directory):
         files = chunk_files(directory, required_capture(directory), place.first, place.last)

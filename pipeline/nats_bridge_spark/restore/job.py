@@ -200,11 +200,7 @@ def _saved(place: Place) -> _Saved:
 
 
 async def _planned(request: RestoreRequest, loop: LoopThread, connection: Connection, saved: _Saved) -> _Job:
-    """Check one stream.
-
-    Raises:
-        OptionError: something cannot be restored, or not by this server.
-    """
+    """Check one stream."""
     selection, capture = request.selection, saved.capture
     name = request.name or saved.stream.name
     subjects = selection.subjects if selection else None
@@ -359,11 +355,7 @@ class _Job:
         await self._asked("STREAM.UPDATE", {**config, "metadata": metadata})
 
     async def _asked(self, request: str, config: Json) -> Json:
-        """Return the stream as the server has it after a request.
-
-        Raises:
-            PipelineError: the server refuses the configuration.
-        """
+        """Return the stream as the server has it after a request."""
         try:
             return await self.connection.api.request(f"{request}.{config['name']}", config)
         except ApiError as error:

@@ -74,11 +74,7 @@ class _Writer:
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
-        """Write the rows of a task. Runs on executors.
-
-        Raises:
-            PipelineError: (marked) the rows cannot be written; see `PartitionWrite.add`.
-        """
+        """Write the rows of a task. Runs on executors."""
         plan = self._plan
         # Not configured like a job: the process also runs the user's own functions with their own logging.
         structlog.configure(

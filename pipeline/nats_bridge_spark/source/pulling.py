@@ -235,11 +235,7 @@ class _Requests:
                 self._waiting.appendleft((number, waiting - served))
 
     def reported(self, batch: list[Delivered]) -> list[Delivered]:
-        """Return the messages of a batch, without the server's statuses of requests.
-
-        Raises:
-            _LostError: a request ended for another reason than its time or its size.
-        """
+        """Return the messages of a batch, without the server's statuses of requests."""
         messages = []
         for message in batch:
             subject, reply, block, _ = message

@@ -144,12 +144,7 @@ class _Reading:
             state.require_held(at, part.last, remedy)
 
     async def _await_server(self, connection: Connection, until: float, why: str) -> None:
-        """Wait until the connection is up, for a limited time. The stream must be the same then.
-
-        Raises:
-            UnreachableError: the time is up.
-            DataLostError: it is another stream.
-        """
+        """Wait until the connection is up, for a limited time. The stream must be the same then."""
         try:
             async with asyncio.timeout_at(until):
                 await LEADER_AWAY.pause()

@@ -161,11 +161,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened[1]
 
     async def _streams(self, begun: Iterable[str] = ()) -> list[FollowedStream]:
-        """Return the read's streams as they are now.
-
-        Raises:
-            DataLostError: one of those was deleted.
-        """
+        """Return the read's streams as they are now."""
         options, connection = self._options, self._connection
         states = await states_of(connection, options.streams or (options.stream,), self._left_out)
         if options.fail_on_data_loss and (gone := sorted(set(begun) - {state.name for state in states})):
