@@ -16,12 +16,11 @@ import pytest
 
 from nats_bridge.settings import Connection
 from nats_bridge_spark.capture import capturing
-from nats_bridge_spark.capture.capturing import capture
+from nats_bridge_spark.capture.capturing import CaptureRequest, CaptureResult, capture
 from nats_bridge_spark.capture.folder import Capture, Chunk, capture_in
 from nats_bridge_spark.capture.place import Place, _HadoopPlace, place_of
 from nats_bridge_spark.capture.reading import is_capture, read_capture, required_capture
 from nats_bridge_spark.capture.saved_stream import SAVED
-from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
 from nats_bridge_spark.errors import DataLostError, OptionError, PipelineError
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.progress import Progress

@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from nats_bridge.settings import Connection
-from nats_bridge_spark.capture.capturing import capture
-from nats_bridge_spark.capture.wanted import CaptureRequest
+from nats_bridge_spark.capture.capturing import CaptureRequest, capture
 from nats_bridge_spark.columns import read_schema
 from nats_bridge_spark.errors import DataLostError
 from nats_bridge_spark.progress import Progress

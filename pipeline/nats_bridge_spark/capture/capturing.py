@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import BridgeError
@@ -12,8 +13,7 @@ from nats_bridge_spark.capture.chunk_writing import WrittenChunk, end_of_chunk, 
 from nats_bridge_spark.capture.folder import Capture, CaptureFolder
 from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.capture.saved_stream import CaptureExtent, SavedStream, saved_stream
-from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
-from nats_bridge_spark.connections import connected
+from nats_bridge_spark.connections import connected, options_of_stream
 from nats_bridge_spark.errors import DataLostError, JobFailedError, JobStoppedError, OptionError, PipelineError
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.progress import Progress
@@ -22,6 +22,89 @@ from nats_bridge_spark.source.stream_state import StreamState, state_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_IN_JSON: Final = {
+    "size": "bytes",
+    "first": "first_sequence",
+    "last": "last_sequence",
+    "held": "messages_held",
+    "next": "next_sequence",
+}
+
+CHUNK: Final = 4_000_000
+"""Default number of messages in a chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureRequest:
+    """A stream or a part of it, and the directory for its capture.
+
+    Attributes:
+        begin: the first sequence, or a time (RFC 3339) before which no message was stored; None for the stream's first,
+            or the sequence at which the capture resumes.
+        end: the last sequence, or a time at or after which no message was stored; None for the stream's present last
+            one.
+        interval: seconds between two looks for new messages, until the capture is stopped; None for one look.
+
+    Raises:
+        OptionError: two of them exclude each other.
+    """
+
+    connection: Connection = field(repr=False)
+    stream: str
+    directory: str
+    subjects: tuple[str, ...] = ()
+    begin: int | str | None = None
+    end: int | str | None = None
+    chunk: int = CHUNK
+    allow_gaps: bool = False
+    interval: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.interval is not None and self.end is not None:
+            raise OptionError("--continuous: has no end; leave out --to")
+
+
+@dataclass(slots=True)
+class CaptureResult:
+    """The result of one run.
+
+    Attributes:
+        size: bytes of the files that it wrote.
+        held: the number of messages in the capture.
+        removed: sequences after the earlier runs that the stream no longer had, because a limit or a client had removed
+            their messages; 0 with `subjects`, because it is unknown then.
+    """
+
+    stream: str
+    directory: str
+    messages: int = 0
+    size: int = 0
+    files: int = 0
+    first: int | None = None
+    last: int | None = None
+    held: int = 0
+    next: int = 1
+    gaps: tuple[tuple[int, int], ...] = ()
+    removed: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as plain data for JSON."""
+        found = {_IN_JSON.get(name, name): value for name, value in asdict(self).items()}
+        return found | {"seconds": round(self.seconds, 3)}
+
+    def line(self) -> str:
+        """Return the result as a line of text."""
+        new = f"{self.messages:,} message{'' if self.messages == 1 else 's'}"
+        if self.first is not None:
+            new += f" ({self.first} to {self.last})"
+        files = f" in {self.files} file{'' if self.files == 1 else 's'}" if self.files else ""
+        if self.removed:
+            files += f", {self.removed:,} had been removed before"
+        gaps = f", {len(self.gaps)} gap{'' if len(self.gaps) == 1 else 's'}" if self.gaps else ""
+        return f"{self.directory}: {new} captured{files}; it holds {self.held:,}{gaps}, the next is {self.next}"
 
 
 _PATIENCE: Final = 3
@@ -164,8 +247,10 @@ class _Capturing:
         written = WrittenChunk()
         self._progress.count = lambda: written.messages
         if before.state.first <= end:
-            address = self._place.uri(path)
-            write_chunk(self._spark, self._wanted, first, end, written, tasks=tasks, may_miss=may_miss, address=address)
+            wanted = self._wanted
+            options = options_of_stream(wanted.connection, wanted.stream, first, end, wanted.subjects)
+            options |= {"partitions": str(tasks), "failOnDataLoss": str(not may_miss).lower()}
+            write_chunk(self._spark, options, self._place.uri(path), written)
         after = self._facts(end)
         self._require_same(after.state)
         if may_miss and not counts:

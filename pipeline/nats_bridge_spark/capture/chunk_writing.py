@@ -11,9 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nats_bridge_spark.capture.place import Place, place_of
-from nats_bridge_spark.capture.wanted import CaptureRequest
 from nats_bridge_spark.columns import ARROW, CAPTURED, COLUMNS, ddl
-from nats_bridge_spark.connections import options_of_stream
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.range_reader import arriving
@@ -32,28 +30,17 @@ class WrittenChunk:
     last: int | None = None
 
 
-def write_chunk(
-    spark: SparkSession | None,
-    wanted: CaptureRequest,
-    first: int,
-    last: int,
-    written: WrittenChunk,
-    *,
-    tasks: int,
-    may_miss: bool,
-    address: str,
-) -> None:
-    """Read first <= sequence <= last of the stream and write it to an address, sorted by sequence within each file.
+def write_chunk(spark: SparkSession | None, options: dict[str, str], address: str, written: WrittenChunk) -> None:
+    """Read a range of a stream and write it to a directory that does not exist yet, sorted by sequence in each file.
 
     Args:
-        may_miss: whether to continue if messages are removed while they are read; the caller then looks for missing
-            ones.
+        spark: a session, each of whose tasks writes a file; None for work in this process.
+        options: of the read.
+        written: the record of the written messages.
 
     Raises:
         Exception: Spark's error; `nats_bridge_spark.failures` interprets it.
     """
-    options = options_of_stream(wanted.connection, wanted.stream, first, last, wanted.subjects)
-    options |= {"partitions": str(tasks), "failOnDataLoss": str(not may_miss).lower()}
     if spark is None:
         with LoopThread() as loop:
             run_here(loop, _write_here(options, place_of(None, address), written))

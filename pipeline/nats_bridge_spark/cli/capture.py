@@ -91,9 +91,8 @@ def capture_command(
         return EXIT_GOOD
     require_libraries()
     from nats_bridge_spark.capture.account import AccountStreams
-    from nats_bridge_spark.capture.capturing import capture, facts_of
+    from nats_bridge_spark.capture.capturing import CHUNK, CaptureRequest, capture, facts_of
     from nats_bridge_spark.capture.place import absolute
-    from nats_bridge_spark.capture.wanted import CHUNK, CaptureRequest
     from nats_bridge_spark.engine import engine_session, runs_here
     from nats_bridge_spark.progress import watched
     from nats_bridge_spark.source.read_options import filters_of, require_name

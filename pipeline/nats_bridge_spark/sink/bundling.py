@@ -58,14 +58,6 @@ _BEHIND_ID = constant(b"\r\n\r\n")
 _DASH = constant(b"-")
 
 
-class ForeignSubjectError(RowError):
-    """A row's subject is outside the stream's subjects."""
-
-    def __init__(self, message: str, subject: str) -> None:
-        super().__init__(message)
-        self.subject = subject
-
-
 class BundleBuilder:
     """Builds the messages of a task's rows.
 
@@ -266,12 +258,11 @@ class BundleBuilder:
             )
         if self._check_subjects and not target.takes(subject):
             patterns = ", ".join(pattern.decode("utf-8", "replace") for pattern in target.subjects[:5])
-            wrong = self._wrong(
+            raise self._wrong(
                 first + first_with(subject, subjects),
                 subject,
                 f"stream '{target.name}' does not store this subject, but {patterns or 'none'}",
             )
-            raise ForeignSubjectError(wrong.message, subject.decode())
 
     def _is_stored(self, stored: StoredRows, row: int, check: int, subject: bytes) -> bool:
         found = stored.check_of(row)

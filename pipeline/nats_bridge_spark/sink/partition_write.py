@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -21,7 +20,7 @@ from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, RowError
 from nats_bridge_spark.rounds import Rounds, Standing
 from nats_bridge_spark.row_bundle import RowBundle, first_with, rows_together
-from nats_bridge_spark.sink.bundling import BundleBuilder, ForeignSubjectError
+from nats_bridge_spark.sink.bundling import BundleBuilder
 from nats_bridge_spark.sink.earlier_attempts import EarlierAttempts
 from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
 from nats_bridge_spark.sink.stored_rows import RowId, RowPlace, RowSearch, StoredRows, write_key
@@ -86,7 +85,7 @@ class PartitionWrite:
             self._rounds, self._builder, start = await self._begin(batch)
         step = _rows_at_once(batch, self._most_unconfirmed)
         for at in range(start, batch.num_rows, step):
-            bundle = await self._built(self._rounds, self._builder, batch.slice(at, step), self._rows + at)
+            bundle = self._built(self._rounds, self._builder, batch.slice(at, step), self._rows + at)
             await self._rounds.send(bundle)
         self._rows += batch.num_rows
 
@@ -148,7 +147,7 @@ class PartitionWrite:
             max_payload=connection.client.max_payload,
             check_subjects=options.check_subjects,
         )
-        first = await self._built(rounds, builder, batch.slice(0, 1), 0)
+        first = self._built(rounds, builder, batch.slice(0, 1), 0)
         last = (await rounds.open(first.subjects[0].as_py(), info)).last
         self._earlier = EarlierAttempts(self._plan, self._task, self._place, connection)
         look = await rounds.patiently(self._earlier.look, info, last)
@@ -163,13 +162,8 @@ class PartitionWrite:
         builder.stored = await rounds.patiently(self._earlier.stored, info, last)
         return rounds, builder, 0
 
-    async def _built(self, rounds: Rounds, builder: BundleBuilder, batch: pa.RecordBatch, first: int) -> RowBundle:
-        try:
-            bundle = builder.build(batch, first)
-        except ForeignSubjectError as error:
-            names = await rounds.patiently(partial(self._connection.api.stream_names, subject=error.subject))
-            others = ", ".join(f"'{name}'" for name in names if name != self._stream)
-            raise RowError(f"{error}; {f'stream {others} does' if others else 'no stream does'}") from None
+    def _built(self, rounds: Rounds, builder: BundleBuilder, batch: pa.RecordBatch, first: int) -> RowBundle:
+        bundle = builder.build(batch, first)
         if builder.saw_ids and not self._saw_ids:
             self._saw_ids = True  # from now on the stream reports duplicates
             rounds.request_each()
