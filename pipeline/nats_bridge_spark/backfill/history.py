@@ -34,7 +34,7 @@ _PIECE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class MessageHistory:
     """A range of messages, in a stream or in a capture.
 
     Attributes:
@@ -52,14 +52,14 @@ class History:
                     yield deliveries(piece)
 
 
-def live_history(connection: Connection, stream: str, last: int, subjects: tuple[str, ...]) -> History:
+def live_history(connection: Connection, stream: str, last: int, subjects: tuple[str, ...]) -> MessageHistory:
     """Return the messages of a stream up to a sequence; of all subjects if none are given."""
     # Messages that the stream drops before they are read cannot be copied; a sidecar does not fail in that case either.
     read = ReadOptions(connection, stream, subjects=subjects, end_sequence=last, partitions=1, fail_on_data_loss=False)
-    return History(last, lambda first: arriving(replace(read, start_sequence=first), _SCHEMA))
+    return MessageHistory(last, lambda first: arriving(replace(read, start_sequence=first), _SCHEMA))
 
 
-def captured_history(place: Place, capture: Capture, last: int) -> History:
+def captured_history(place: Place, capture: Capture, last: int) -> MessageHistory:
     """Return the messages of a capture up to a sequence."""
 
     async def rows(first: int) -> AsyncGenerator[pa.RecordBatch, None]:
@@ -68,7 +68,7 @@ def captured_history(place: Place, capture: Capture, last: int) -> History:
             if batch.num_rows:
                 yield batch
 
-    return History(last, rows)
+    return MessageHistory(last, rows)
 
 
 def pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

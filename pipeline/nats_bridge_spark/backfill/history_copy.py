@@ -28,7 +28,7 @@ from nats_bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.kinds.copying.round import EntryContext, Round
 from nats_bridge.observability.rule_metrics import RuleMetrics
-from nats_bridge_spark.backfill.history import History
+from nats_bridge_spark.backfill.history import MessageHistory
 from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError
 
 _READ_AHEAD: Final = 8
@@ -46,7 +46,7 @@ class HistoryCopy:
     """
 
     plan: EntryPlan
-    history: History
+    history: MessageHistory
     known: KnownStream
     first: int
     patience: float = 60.0

@@ -32,7 +32,7 @@ from nats_bridge.consuming.stream_range import messages
 from nats_bridge.errors import ApiError
 from nats_bridge.kinds.copying.target import Target, last_sequence_behind
 from nats_bridge.kinds.copying.writing.in_flight import LEAST
-from nats_bridge_spark.backfill.history import History, pieces
+from nats_bridge_spark.backfill.history import MessageHistory, pieces
 from nats_bridge_spark.errors import DataLostError, PipelineError, RowError, UnreachableError
 from nats_bridge_spark.restore.configuration import (
     FILLER,
@@ -107,7 +107,7 @@ class StreamRestore:
     config: Json
     mark: RestoreMark
     sourcing: Sourcing | None
-    history: History
+    history: MessageHistory
     known: KnownStream
     patience: float = 60.0
     counts: dict[str, int] = field(default_factory=lambda: {"restored": 0, "unselected": 0, "changed": 0})
