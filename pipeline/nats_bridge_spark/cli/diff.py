@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _Value = TypeVar("_Value")
 
 _MEMORY: Final = "2g"
+_STREAM: Final = "stream:"
 _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id", "subject")
 
 
@@ -124,9 +126,10 @@ def _short_name(place: SideLocation) -> str:
 def _place(side: int, text: str, given: dict[str, Any]) -> SideLocation:
     from nats_bridge_spark.diff.sides import SideLocation
 
-    is_stream = SideLocation.is_stream(text)
+    is_path = "/" in text or "\\" in text or Path(text).exists()
+    is_stream = text.startswith(_STREAM) or not is_path
     return SideLocation(
-        name=SideLocation.bare(text),
+        name=text.removeprefix(_STREAM),
         connection=_connection(side, text, given) if is_stream else None,
         first=_of_side("from", side, given["first"]),
         last=_of_side("to", side, given["last"]),

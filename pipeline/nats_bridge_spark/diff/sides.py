@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Literal, Self
 
 import pyarrow as pa
@@ -18,8 +17,6 @@ from nats_bridge_spark.errors import PipelineError, SchemaError
 from nats_transforms.republish import Republish
 from nats_transforms.sourcing import Sourcing
 from nats_transforms.subject import matches
-
-_STREAM: Final = "stream:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +37,6 @@ class SideLocation:
     def selects(self, subject: bytes) -> bool:
         """Return whether messages of a subject are wanted."""
         return not self.subjects or any(matches(subject, pattern.encode()) for pattern in self.subjects)
-
-    @staticmethod
-    def is_stream(text: str) -> bool:
-        """Return whether a word of the command line is a stream: `stream:NAME`, or a name that is not a path."""
-        return text.startswith(_STREAM) or ("/" not in text and "\\" not in text and not Path(text).exists())
-
-    @staticmethod
-    def bare(text: str) -> str:
-        """Return the name or path in a word of the command line."""
-        return text.removeprefix(_STREAM)
 
 
 @dataclass(frozen=True, slots=True)
