@@ -39,17 +39,14 @@ def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **gi
       nats-bridge backfill -c eu.yaml eu --capture captures/ORDERS
     """
     from nats_bridge.settings import load
-    from nats_bridge_spark.backfill.job import BackfillRequest
     from nats_bridge_spark.session import require_libraries
 
     require_libraries()
-    loaded, request = load(config), BackfillRequest(**given)
-
-    from nats_bridge_spark.backfill.job import backfill, rule_of
-
-    rule_of(loaded, request.rule)
-
+    from nats_bridge_spark.backfill.job import BackfillRequest, backfill, rule_of
     from nats_bridge_spark.engine import engine_session, is_local
+
+    loaded, request = load(config), BackfillRequest(**given)
+    rule_of(loaded, request.rule)
 
     here = request.capture is None or is_local(request.capture)
     with engine_session(f"backfill {request.rule}", settings, here=here) as spark:

@@ -60,7 +60,6 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
     """
     from nats_bridge_spark.session import require_libraries
 
-    selection = _selection(given)
     connection = connection_named(**given)
     if only_permissions():
         from nats_bridge_spark.permissions import restore_permissions
@@ -78,7 +77,7 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
         streams=given["streams"],
         name=given["name"],
         end=bound("--to", given["to"]),
-        selection=selection,
+        selection=_selection(given),
         without=given["without"],
         consumers=given["consumers"],
         hold=given["hold"],
