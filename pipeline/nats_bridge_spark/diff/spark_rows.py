@@ -121,7 +121,7 @@ def _ddl(schema: pa.Schema) -> str:
 
 @contextmanager
 def spark_engine(spark: SparkSession) -> Iterator[OpenSide]:
-    """Compare on Spark, with `_SETTINGS`. A stream is read from its server once and kept, so that rows do not change."""
+    """Compare on Spark, with `_SETTINGS`. A stream is read from its server once and kept, so rows do not change."""
     before = {name: spark.conf.get(name, None) for name in _SETTINGS}
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
