@@ -58,9 +58,6 @@ _NAMES: Final = re.compile(
 def connection_of(options: Mapping[str, str]) -> ConnectionSettings:
     """Return the connection described by the options of a data source. Other options are ignored.
 
-    Args:
-        options: by name, in any case, as Spark hands them on.
-
     Raises:
         OptionError: a value is invalid, or neither servers nor a context is given.
     """
@@ -99,6 +96,16 @@ def options_of(connection: ConnectionSettings) -> dict[str, str]:
     return reported
 
 
+def options_of_stream(
+    connection: ConnectionSettings, stream: str, first: int | None, last: int | None, subjects: Collection[str]
+) -> dict[str, str]:
+    """Return the options of a read from a stream: between two sequences (None for no bound), with these subjects."""
+    options = options_of(connection) | {"stream": stream}
+    options |= {"startSequence": str(first)} if first is not None else {}
+    options |= {"endSequence": str(last)} if last is not None else {}
+    return options | ({"subjects": ",".join(subjects)} if subjects else {})
+
+
 @asynccontextmanager
 async def connected_by_options(
     connection: ConnectionSettings, *, client_name: str = "nats-bridge-spark", no_echo: bool = False
@@ -119,12 +126,9 @@ async def connected(
     """An open connection, closed afterwards.
 
     Args:
-        connection: the connection to open.
-        client_name: the client's name in the server's lists.
         no_echo: whether the connection does not receive its own messages, as a `Publisher` requires.
 
     Raises:
-        UnreachableError: no server answers.
         PipelineError: credentials are refused, or TLS is not to be had.
     """
     try:

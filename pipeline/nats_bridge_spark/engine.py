@@ -7,7 +7,10 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from nats_bridge_spark.errors import OptionError, PipelineError, marking, reported
+import click
+
+from nats_bridge.errors import BridgeError
+from nats_bridge_spark.errors import OptionError, own_error, reported
 from nats_bridge_spark.session import is_submitted, job_session, reporting
 from nats_bridge_spark.source.loop_thread import LoopThread
 
@@ -42,9 +45,6 @@ def runs_here(
 
     Args:
         engine: the user's choice; with `auto`, Spark settings and `spark-submit` also count as a choice.
-        settings: the user's settings of Spark.
-        size: returns the size of the input; only called with `auto`.
-        directories: paths or addresses that the job needs.
 
     Raises:
         OptionError: the user wants that, and only Spark reaches a directory.
@@ -63,11 +63,6 @@ def runs_here(
 def engine_session(name: str, settings: Mapping[str, str], *, here: bool) -> Iterator[SparkSession | None]:
     """Run the job of a command, and provide its session; None for work in this process.
 
-    Args:
-        name: the job's.
-        settings: the user's settings of Spark.
-        here: whether it runs in this process.
-
     Raises:
         PipelineError, JobStoppedError: as `session.reporting` and `session.job_session` do.
     """
@@ -75,7 +70,8 @@ def engine_session(name: str, settings: Mapping[str, str], *, here: bool) -> Ite
         with reporting(name):
             yield None
     else:
-        with job_session(name, settings=settings, quiet=False) as spark:
+        click.echo(f"{name}: starting Spark", err=True)  # which takes some seconds without progress
+        with job_session(name, settings=settings) as spark:
             yield spark
 
 
@@ -83,14 +79,9 @@ def run_here(loop: LoopThread, work: Coroutine[Any, Any, _Result]) -> _Result:
     """Do work in this process that is otherwise a task's.
 
     Raises:
-        PipelineError: the error in the driver's form for a task.
+        PipelineError: the error that a task would raise.
     """
-
-    async def marked() -> _Result:
-        with marking():
-            return await work
-
     try:
-        return loop.run(marked())
-    except PipelineError as error:
-        raise reported(error) or error from None
+        return loop.run(work)
+    except BridgeError as error:
+        raise reported(own_error(error)) or error from None

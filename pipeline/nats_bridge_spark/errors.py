@@ -88,7 +88,6 @@ class JobStoppedError(PipelineError):
     """A signal ended a job. The message explains which results are kept, and how to continue.
 
     Args:
-        message: one or two lines for a person.
         exit_code: 130 after SIGINT, 143 after SIGTERM.
     """
 
@@ -105,12 +104,17 @@ def marking() -> Iterator[None]:
     """Run a task or data source. Errors of this package leave it with a marked text for `reported`."""
     try:
         yield
-    except PipelineError as error:
-        raise error.marked from None
     except BridgeError as error:
-        # Only a server that does not answer may recover; every other error is an answer.
-        kind = UnreachableError if error.exit_code == EXIT_UNREACHABLE or error.retriable else PipelineError
-        raise kind(str(error)).marked from None
+        raise own_error(error).marked from None
+
+
+def own_error(error: BridgeError) -> PipelineError:
+    """Return an error of the bridge as one of the pipelines."""
+    if isinstance(error, PipelineError):
+        return error
+    # Only a server that does not answer may recover; every other error is an answer.
+    kind = UnreachableError if error.exit_code == EXIT_UNREACHABLE or error.retriable else PipelineError
+    return kind(str(error))
 
 
 def reported(error: BaseException) -> PipelineError | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 from nats_bridge.errors import BridgeError
@@ -13,11 +12,6 @@ _SIGNS: Final = (
     (
         r"No space left on device",
         "no space is left on a disk: where the job writes, or where Spark keeps what it sorts (spark.local.dir)",
-    ),
-    (r"Disk quota exceeded", "a disk quota is used up"),
-    (
-        r"Total size of serialized results .{0,200}?bigger than (spark\.driver\.maxResultSize[^\n]*)",
-        "too much came back to the driver: its limit is {0}",
     ),
     (
         r"java\.lang\.OutOfMemoryError: ([^\n]*)|GC overhead limit|SparkOutOfMemoryError",
@@ -38,26 +32,12 @@ _SIGNS: Final = (
         "a Python worker died: out of memory, killed, or it lacks pyarrow or nats-bridge"
         " (PYSPARK_PYTHON says which Python workers are)",
     ),
-    (
-        r"Initial job has not accepted any resources|All masters are unresponsive",
-        "the cluster gives no resources: is the master there, has it workers with enough memory?",
-    ),
-    (r"Permission denied(?::\s*([^\n]*))?", "permission denied: {0}"),
-    (r"Mkdirs failed to create (\S+)", "a directory cannot be made: {0}"),
 )
 """Patterns in Spark's text and their meanings; `{0}` is the pattern's first group."""
 
 _JAVA_GONE: Final = re.compile(
     r"Answer from Java side is empty|Error while sending or receiving|Connection refused|Py4JNetworkError"
     r"|Connection reset|Broken pipe"
-)
-_STARTS: Final = (
-    (
-        r"(Could not reserve enough space[^\n]*|Invalid maximum heap size[^\n]*|insufficient memory[^\n]*)",
-        "Java gets no memory: {0}; ask for less with --spark spark.driver.memory=1g",
-    ),
-    (r"UnsupportedClassVersionError", "this Java is too old for Spark: it needs Java 17 or newer"),
-    (r"(Unrecognized (?:VM )?option[^\n]*)", "Java refuses its options: {0}"),
 )
 _CANCELLED: Final = re.compile(r"SPARK_JOB_CANCELLED|Job \d+ cancelled")
 _PYTHON_ERROR: Final = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)): .*$", re.MULTILINE)
@@ -66,24 +46,20 @@ _NOISE: Final = re.compile(
     r"|An exception was thrown from the Python worker)"
 )
 _STAGE: Final = re.compile(r".*most recent failure: Lost task [^:]*?\): ", re.DOTALL)
-_CLASS: Final = re.compile(r"^:?\s*(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ")
+_PACKAGE: Final = re.compile(r"^:?\s*(?:[a-z]\w*\.)+(?=[A-Z]\w*(?:Exception|Error): )")
 
 
 def failure(job: str, error: BaseException) -> PipelineError | BridgeError:
-    """Return the error to show for a failed job: an own error as it was raised, or Spark's in one line.
-
-    Args:
-        job: the name of the job, such as `capture ORDERS`.
-        error: an exception of Spark, or one raised intentionally.
-    """
+    """Return the error to show for a failed job: an own error as it was raised, or Spark's in one line."""
     if isinstance(error, BridgeError) and not isinstance(error, PipelineError):
         return error
     ours = reported(error)
     if ours is not None:
         return ours
     text = str(error)
-    if meaning := _meaning(_SIGNS, text):
-        return JobFailedError(f"{job}: {meaning}")
+    for pattern, meaning in _SIGNS:
+        if found := re.search(pattern, text):
+            return JobFailedError(f"{job}: {meaning.format(*found.groups())}")
     if type(error).__name__ in {"Py4JNetworkError", "ConnectionRefusedError"} or (
         type(error).__module__.startswith("py4j") and _JAVA_GONE.search(text)
     ):
@@ -95,19 +71,8 @@ def failure(job: str, error: BaseException) -> PipelineError | BridgeError:
 
 def meaning_of_start(said: str) -> str:
     """Return the reason why Java or Spark did not start, from its output."""
-    if meaning := _meaning(_STARTS, said):
-        return meaning
-    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("WARNING")]
-    return f"Spark does not start: {lines[-1] if lines else 'Java ended at once'}"
-
-
-def _meaning(signs: Sequence[tuple[str, str]], text: str) -> str:
-    """Return the meaning of the first sign in a text; empty without one."""
-    for pattern, meaning in signs:
-        if found := re.search(pattern, text, re.DOTALL):
-            group = (found.group(1) or "") if found.groups() else ""
-            return meaning.format(group.strip()).rstrip(": ")
-    return ""
+    lines = (line.strip() for line in said.splitlines() if line.strip() and not line.startswith("WARNING"))
+    return f"Spark does not start: {next(lines, 'Java ended at once')}"
 
 
 def _first_line(error: BaseException, text: str) -> str:
@@ -117,6 +82,6 @@ def _first_line(error: BaseException, text: str) -> str:
     text = _STAGE.sub("", text, count=1)
     for line in text.splitlines():
         if line.strip() and not _NOISE.match(line):
-            meant = _CLASS.sub("", line).strip().removeprefix(": ")
+            meant = _PACKAGE.sub("", line).strip().removeprefix(": ")
             return meant if len(meant) <= 400 else meant[:400] + "…"
     return f"unexpected {type(error).__name__}"

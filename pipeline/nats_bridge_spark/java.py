@@ -37,10 +37,7 @@ def require_java() -> int:
                 f"Java is not installed: Spark needs Java {MINIMUM} or newer on the path, or JAVA_HOME"
             )
         java = Path(found)
-    try:
-        ran = subprocess.run([java, "-version"], capture_output=True, text=True, errors="replace", check=False)
-    except OSError as error:
-        raise SparkMissingError(f"{java} does not run: {error.strerror}") from None
+    ran = subprocess.run([java, "-version"], capture_output=True, text=True, errors="replace", check=False)
     version = _VERSION.search(ran.stderr + ran.stdout)
     if ran.returncode or version is None:
         said = next(iter((ran.stderr + ran.stdout).strip().splitlines()), "nothing")

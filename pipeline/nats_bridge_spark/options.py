@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from nats_bridge_spark.connections import FIELDS
@@ -31,37 +31,29 @@ _DURATION: Final = re.compile(rf"(\d+)\s*({'|'.join(_UNITS)})")
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
 """Options that Spark itself, or users by habit, add to a source's; they are ignored."""
 
-READ: Final[dict[str, str]] = {
-    "stream": "the stream to read",
-    "streams": "several streams instead: names with commas between them, in which * stands for any characters",
-    "subjects": "only messages with these subjects: filters as consumers take them, with commas between them",
-    "startSequence": "the first sequence to read",
-    "endSequence": "the last sequence to read",
-    "startTime": "only messages stored at this time or later (RFC 3339)",
-    "endTime": "only messages stored before this time (RFC 3339)",
-    "partitions": "into how many ranges the read is cut",
-    "payload": "whether payloads are read; without them there is no column data",
-    "maxRowsPerTrigger": "how many messages a batch of a streaming read holds at most",
-    "minRowsPerTrigger": "how many messages must wait before a batch of a streaming read begins",
-    "maxTriggerDelay": "how long after the batch before one begins with fewer (15m; 30s, 1h)",
-    "failOnDataLoss": "whether a read fails when the stream has removed messages that it was to read",
-    "patience": "seconds that a task waits for a server that went away while it reads",
-}
-"""The options of a read besides the connection's, with their descriptions."""
+READ: Final = (
+    "stream",
+    "streams",
+    "subjects",
+    "startSequence",
+    "endSequence",
+    "startTime",
+    "endTime",
+    "partitions",
+    "payload",
+    "maxRowsPerTrigger",
+    "minRowsPerTrigger",
+    "maxTriggerDelay",
+    "failOnDataLoss",
+    "patience",
+)
+"""The options of a read besides the connection's; docs/spark-streams.md describes them."""
 
-WRITE: Final[dict[str, str]] = {
-    "stream": "the stream to write to; no other one may answer",
-    "ordered": "whether one task writes, and so in order",
-    "idColumn": "the column with message ids",
-    "writeId": "what the write is called, so that it can be repeated",
-    "patience": "seconds without progress, such as at a full stream, until a task fails",
-    "lookBack": "seconds of the stream's past that are searched for what an earlier run of the same write has stored",
-    "checkSubjects": "whether a subject that is none of the stream's is an error before it is sent",
-}
-"""The options of a write besides the connection's, with their descriptions."""
+WRITE: Final = ("stream", "ordered", "idColumn", "writeId", "patience", "lookBack", "checkSubjects")
+"""The options of a write besides the connection's."""
 
 
-def given(options: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+def given(options: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
     """Return the options by their own names, the connector's translated.
 
     Args:

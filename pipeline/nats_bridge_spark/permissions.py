@@ -25,12 +25,7 @@ _OF_CONSUMERS: Final = (
 
 
 def capture_permissions(connection: Connection, stream: str | None) -> str:
-    """Return a block of permissions.
-
-    Args:
-        connection: the connection of the source.
-        stream: the captured stream; None for all.
-    """
+    """Return a block of permissions."""
     needs = list(_reads(_SERVERS, stream or "*"))
     needs.append(
         write(
@@ -46,12 +41,7 @@ def capture_permissions(connection: Connection, stream: str | None) -> str:
 
 
 def restore_permissions(connection: Connection, streams: tuple[str, ...]) -> str:
-    """Return a block of permissions.
-
-    Args:
-        connection: the connection of the target.
-        streams: the restored streams; none for all.
-    """
+    """Return a block of permissions."""
     needs = [need for stream in streams or ("*",) for need in _restores(stream)]
     needs.append(write(_SERVERS, api_subject("STREAM.NAMES"), "checks that no other stream stores its subjects"))
     return permissions_of({_SERVERS: connection}, needs)

@@ -14,13 +14,56 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nats_bridge_spark.errors import JobStoppedError
-from nats_bridge_spark.stopping import in_java, listening
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def listening(on_stop: Callable[[signal.Signals, FrameType | None], None]) -> Iterator[Callable[[], None]]:
+    """Call `on_stop`, in the main thread, for each SIGINT and SIGTERM that comes inside of the block.
+
+    It is called with the signal and the interrupted frame.
+
+    Yields a function that installs the handlers again, after something else has replaced them. Outside the main thread,
+    which alone receives signals, it does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        on_stop(signal.Signals(number), frame)
+
+    def listen() -> None:
+        for number in _SIGNALS:
+            signal.signal(number, handler)
+
+    before: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
+    listen()
+    try:
+        yield listen
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old if old is not None else signal.SIG_DFL)
+
+
+def in_java(frame: FrameType | None) -> bool:
+    """Return whether Python waits for an answer of Java's in this frame.
+
+    An exception raised there would break the line.
+    """
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith("py4j."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 INTERVAL: Final = 10.0
@@ -36,13 +79,9 @@ class Progress:
     """The progress of a running job; the job reports stages and counts.
 
     Attributes:
-        job: the name of the job, such as `capture ORDERS`.
-        total: the planned number of messages of the present stage; None if unknown.
-        stage: the present activity, for a person.
         messages: the number of messages so far, which the summary prints.
         count: returns the additional messages of the present stage; called in another thread, and may fail.
         kept: the hint for a person who stops the job: which results are kept, and how to continue.
-        started: when the job began, by `time.monotonic`.
         stopping: set after SIGINT or SIGTERM; a job that ends by itself checks it.
     """
 
@@ -76,10 +115,8 @@ class Progress:
         """One line: `capture ORDERS: reading, 1,200,000 of 5,000,000 (24 %), 118,000/s, 0:32 left, 3 of 8 tasks, …`.
 
         Args:
-            messages: the messages of this stage so far.
             rate: recent messages per second; 0 if unknown.
             tasks: the finished tasks and all tasks that Spark is running.
-            seconds: since the job began.
         """
         total = self.total  # once: the job's own thread may change it at any moment
         parts = [self.stage] if self.stage else []
@@ -102,9 +139,6 @@ def watched(
     """Show the progress of the work inside the block.
 
     Args:
-        spark: the session whose tasks are counted; None for work in this process.
-        job: the name of the job, such as `capture ORDERS`.
-        total: the number of messages, if known.
         drains: whether the block checks `Progress.stopping` and ends by itself after the first signal, so only a second
             one cancels.
 

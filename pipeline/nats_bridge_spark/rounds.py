@@ -72,8 +72,6 @@ class Standing:
     """The known state at the beginning of a round.
 
     Attributes:
-        info: the stream's `STREAM.INFO`.
-        target: the same, as publishers need it.
         last: its last sequence, after everything that was sent in earlier rounds.
         behind: a sequence before every message in flight.
     """
@@ -89,10 +87,6 @@ class Sender(Protocol):
 
     async def look(self, standing: Standing, in_flight: Sequence[RowBundle]) -> None:
         """Begin a round: find the messages in flight that the stream has.
-
-        Args:
-            standing: the stream's state.
-            in_flight: messages that may or may not be stored; none in the first round.
 
         Raises:
             ApiError: the server does not answer; the round is repeated if that can help.
@@ -110,20 +104,11 @@ class Rounds:
     """Publishes the messages of one task.
 
     Args:
-        stream: the target's name.
-        connection: its connection.
-        sender: the owner of the messages.
-        counters: the counters of copies.
         patience: seconds for which the server may be down, or the stream refuse to store.
         known: the identity of the stream that the task needs; None for any, until it has confirmed a message.
         exclusive: whether the connection has no echo, and the process has no other writer to the stream (see
             `Publisher`).
         doubted: messages that stay in flight after the publisher has reported that they are stored.
-        window_of: the limit of messages in flight.
-
-    Attributes:
-        interruptions: how often a round was interrupted.
-        patience: see above.
     """
 
     def __init__(
@@ -172,10 +157,6 @@ class Rounds:
 
     async def open(self, probe: bytes, info: Json | None = None) -> Standing:
         """Begin the first round, and return the stream's state.
-
-        Args:
-            probe: a subject that the stream stores.
-            info: the stream's `STREAM.INFO`, if known (see `info`).
 
         Raises:
             PipelineError: the stream is missing, or another one; or the server does not answer.

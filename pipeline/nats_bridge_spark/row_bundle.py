@@ -23,9 +23,7 @@ class RowBundle:
 
     Attributes:
         names: ascending numbers that identify the rows: in a partition from 1, or a history's sequences.
-        subjects: as `pa.BinaryArray`.
         blocks: the header blocks, in the same form; empty for none.
-        payloads: in the same form.
     """
 
     names: Sequence[int]

@@ -16,13 +16,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-import click
-
 from nats_bridge.cli.asking import quiet_logs
 from nats_bridge_spark.errors import JobFailedError, JobStoppedError, SparkMissingError
 from nats_bridge_spark.failures import failure, meaning_of_start
 from nats_bridge_spark.java import require_java
-from nats_bridge_spark.stopping import listening
+from nats_bridge_spark.progress import listening
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,10 +56,8 @@ def spark_session(name: str, *, master: str | None = None, settings: Mapping[str
 
 
 @contextmanager
-def job_session(name: str, *, settings: Mapping[str, str] | None = None, quiet: bool = True) -> Iterator[SparkSession]:
+def job_session(name: str, *, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """Provide the session of one command, as from `spark_session`. Nothing of it runs on afterwards.
-
-    Unless `quiet`, a line on stderr reports that Spark starts, which takes some seconds without progress.
 
     An existing session is used and kept. The sidecar's modules log nothing. Java's own output (warnings, stack traces)
     goes to a file, which is named if the job fails and removed otherwise; under `spark-submit` it goes where Spark's
@@ -75,8 +71,6 @@ def job_session(name: str, *, settings: Mapping[str, str] | None = None, quiet: 
     place = Path(tempfile.mkdtemp(prefix="nats-bridge-spark-"))
     log = place / "spark.log"
     is_ours = not _is_there()
-    if is_ours and not quiet:
-        click.echo(f"{name}: starting Spark", err=True)
     try:
         with log.open("wb") as stream, reporting(name, log) as listen:
             spark = _session(name, None, dict(settings or {}), stream)
@@ -96,7 +90,6 @@ def reporting(name: str, log: Path | None = None) -> Iterator[Callable[[], None]
     Yields a function that listens to signals again, after something else has replaced the handlers.
 
     Args:
-        name: the job's.
         log: Spark's own log, which is named if the job fails for a reason of its environment.
 
     Raises:
@@ -139,7 +132,7 @@ def _session(name: str, master: str | None, settings: dict[str, str], log: IO[by
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    from nats_bridge_spark.registering import register
+    from nats_bridge_spark.data_source import register
 
     if master:
         settings["spark.master"] = master

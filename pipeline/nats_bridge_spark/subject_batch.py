@@ -22,7 +22,6 @@ def by_subject(function: Callable[[bytes], object], subjects: Array, kind: pa.Da
     Args:
         function: called once for each distinct subject; None becomes null.
         subjects: strings or binary, also large ones.
-        kind: the type of the results.
     """
     distinct = subjects.cast(pa.binary()).dictionary_encode()
     return pa.array(map(function, distinct.dictionary.to_pylist()), kind).take(distinct.indices)

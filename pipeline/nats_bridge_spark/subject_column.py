@@ -10,18 +10,17 @@ from pyspark import SparkContext
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # made public by a star
 
+from nats_bridge_spark.data_source import use_this_python
 from nats_bridge_spark.errors import OptionError
-from nats_bridge_spark.registering import use_this_python
 from nats_bridge_spark.subject_batch import Array, by_subject, destinations
-from nats_transforms.dialect import NEWEST, Dialect, dialect
+from nats_transforms.dialect import NEWEST
+from nats_transforms.dialect import dialect as find_dialect
 from nats_transforms.errors import TransformError, UnknownDialectError
-from nats_transforms.subject import bytes_of, text_of
-from nats_transforms.transform import Transform, compile_transform
+from nats_transforms.subject import bytes_of
+from nats_transforms.transform import compile_transform
 
 
-def transform_subject(
-    column: Column | str, src: str | bytes, dest: str | bytes, *, dialect: str | Dialect = NEWEST
-) -> Column:
+def transform_subject(column: Column | str, src: str, dest: str, *, dialect: str = NEWEST.name) -> Column:
     """Return the destination subjects of a column of subjects.
 
     Null becomes null, and so does a subject that `src` does not match (and every subject if `dest` is empty: from 2.10
@@ -38,41 +37,28 @@ def transform_subject(
     Raises:
         OptionError: a server of that version refuses the transform, with the server's words; or the version is unknown.
     """
-    made: Column = subject_function(compiled(src, dest, dialect))(column)
+    made: Column = _function(src, dest, dialect)(column)
     return made
 
 
-def register_transform(
-    spark: SparkSession, name: str, src: str | bytes, dest: str | bytes, *, dialect: str | Dialect = NEWEST
-) -> None:
+def register_transform(spark: SparkSession, name: str, src: str, dest: str, *, dialect: str = NEWEST.name) -> None:
     """Give a transform a name in SQL: `SELECT name(subject) FROM …` is `transform_subject` of that column.
 
     Raises:
         OptionError: as `transform_subject`.
     """
-    spark.udf.register(name, subject_function(compiled(src, dest, dialect)))
+    spark.udf.register(name, _function(src, dest, dialect))
 
 
-def compiled(src: str | bytes, dest: str | bytes, version: str | Dialect) -> Transform:
-    """Return the compiled transform.
-
-    Raises:
-        OptionError: the server would refuse it, or the version is not known.
-    """
+def _function(src: str, dest: str, version: str) -> Any:
+    """Return a transform as a function of Spark's, from a column of strings or of binary to one of strings."""
     try:
-        spoken = version if isinstance(version, Dialect) else dialect(version)
+        spoken = find_dialect(version)
+        transform = compile_transform(bytes_of(src), bytes_of(dest), spoken)
     except UnknownDialectError as error:
         raise OptionError(f"dialect: {error}") from None
-    try:
-        return compile_transform(_bytes(src), _bytes(dest), spoken)
     except TransformError as error:
-        raise OptionError(
-            f"transform '{_shown(src)}' → '{_shown(dest)}': a {spoken.name} server refuses it: {error.reason}"
-        ) from None
-
-
-def subject_function(transform: Transform) -> Any:
-    """Return the transform as a function of Spark's, from a column of strings or of binary to one of strings."""
+        raise OptionError(f"transform '{src}' → '{dest}': a {spoken.name} server refuses it: {error.reason}") from None
     if SparkContext._active_spark_context is not None:  # Spark Connect has none
         use_this_python(SparkContext._active_spark_context)
 
@@ -96,11 +82,3 @@ def _arrow_function(function: Callable[[Array], Array], kind: str) -> Any:
     # Spark reads the kind of function from its annotations, which it cannot resolve as strings.
     function.__annotations__.update({"array": pa.Array, "return": pa.Array})
     return arrow_udf(function, kind)
-
-
-def _bytes(text: str | bytes) -> bytes:
-    return text if isinstance(text, bytes) else bytes_of(text)
-
-
-def _shown(text: str | bytes) -> str:
-    return text_of(_bytes(text))

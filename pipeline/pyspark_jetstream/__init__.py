@@ -3,8 +3,7 @@
 Where it is not installed on the driver but shipped (`--py-files`), Spark does not look for it: call `register`.
 """
 
-from nats_bridge_spark.data_source import JetStreamDataSource
-from nats_bridge_spark.registering import register
+from nats_bridge_spark.data_source import JetStreamDataSource, register
 
 __all__ = ["DefaultSource", "register"]
 

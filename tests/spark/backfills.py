@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from nats_bridge.settings import Connection, Settings
-from nats_bridge_spark.backfill.job import backfill
-from nats_bridge_spark.backfill.request import BackfillRequest, EntrySummary
-from nats_bridge_spark.capture.capturing import capture
-from nats_bridge_spark.capture.place import place_of
+from nats_bridge_spark.backfill.job import BackfillRequest, EntrySummary, backfill
+from nats_bridge_spark.capture.capturing import CaptureRequest, capture
 from nats_bridge_spark.capture.saved_stream import SAVED
-from nats_bridge_spark.capture.wanted import CaptureRequest
 from nats_bridge_spark.progress import Progress
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import RawPeer
@@ -24,8 +20,7 @@ Raw: TypeAlias = tuple[bytes, bytes, bytes]
 
 async def backfilled(settings: Settings, rule: str = "rule", **wanted: Any) -> list[EntrySummary]:
     """Run a backfill; what it says."""
-    places = partial(place_of, None)
-    return await asyncio.to_thread(backfill, settings, BackfillRequest(rule, **wanted), places)
+    return await asyncio.to_thread(backfill, settings, BackfillRequest(rule, **wanted), None)
 
 
 async def held(peer: RawPeer, stream: str) -> list[Raw]:

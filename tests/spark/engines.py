@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pytest
 
 from nats_bridge_spark.diff import run
-from nats_bridge_spark.diff.local_rows import LocalRows
-from nats_bridge_spark.diff.local_sides import local_engine
-from nats_bridge_spark.diff.request import DiffRequest, SideLocation
-from nats_bridge_spark.diff.result import DiffResult
+from nats_bridge_spark.diff.local_rows import LocalRows, local_engine
 from nats_bridge_spark.diff.rows import Rows
-from nats_bridge_spark.diff.spark_rows import SparkEngine, SparkRows, spark_engine
+from nats_bridge_spark.diff.run import DiffResult
+from nats_bridge_spark.diff.sides import DiffRequest, SideLocation
+from nats_bridge_spark.diff.spark_rows import SparkRows, spark_engine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,11 +43,11 @@ class Comparing:
     @contextmanager
     def rows(self, table: pa.Table) -> Iterator[Rows]:
         """Rows of a table."""
-        with local_engine() if self.spark is None else spark_engine(self.spark) as engine:
-            if isinstance(engine, SparkEngine):
-                yield SparkRows(engine.spark.createDataFrame(table), engine.held)
+        with tempfile.TemporaryDirectory() as folder:
+            if self.spark is None:
+                yield LocalRows(table.schema, (table.to_batches,), Path(folder))
             else:
-                yield LocalRows(table.schema, (table.to_batches,), engine.folder)
+                yield SparkRows(self.spark.createDataFrame(table), [])
 
     def findings(self, result: DiffResult) -> list[tuple[Any, ...]]:
         """All findings, by kind, sequences and field."""

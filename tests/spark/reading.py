@@ -18,10 +18,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from nats_bridge_spark.columns import DEFAULT
+from nats_bridge_spark.columns import DEFAULT, read_schema
 from nats_bridge_spark.source.batch_reader import BatchReader
 from nats_bridge_spark.source.read_options import ReadOptions
-from nats_bridge_spark.source.schema import read_schema
 
 TYPES: dict[str, DataType] = {
     "stream": StringType(),

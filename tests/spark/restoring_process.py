@@ -38,7 +38,7 @@ def rows(last: int) -> Iterator[Stored]:
 
 @dataclass(frozen=True, slots=True)
 class StoredHistory:
-    """Messages as a `CapturedHistory`."""
+    """Messages as a `MessageHistory`."""
 
     stored: list[Stored]
     last: int

@@ -16,12 +16,11 @@ import pytest
 
 from nats_bridge.settings import Connection
 from nats_bridge_spark.capture import capturing
-from nats_bridge_spark.capture.capturing import capture
+from nats_bridge_spark.capture.capturing import CaptureRequest, CaptureResult, capture
 from nats_bridge_spark.capture.folder import Capture, Chunk, capture_in
-from nats_bridge_spark.capture.place import _HadoopPlace, _LocalPlace, place_of
-from nats_bridge_spark.capture.reading import capture_at, is_capture, read_capture
+from nats_bridge_spark.capture.place import Place, _HadoopPlace, place_of
+from nats_bridge_spark.capture.reading import is_capture, read_capture, required_capture
 from nats_bridge_spark.capture.saved_stream import SAVED
-from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
 from nats_bridge_spark.errors import DataLostError, OptionError, PipelineError
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.progress import Progress
@@ -113,21 +112,21 @@ async def test_everything_is_as_the_server_has_it(
         answer = await peer.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
         assert answer.get("success"), answer
     stored = await stored_messages(peer, stream, 297)
-    wanted = CaptureRequest(Connection(servers=(url,)), stream, str(kept), partitions=3, chunk=100)
+    wanted = CaptureRequest(Connection(servers=(url,)), stream, str(kept), chunk=100)
     result = capture(session, wanted, Progress("capture"))
     expected = [(one.sequence, one.subject.decode(), one.time_ns, one.header_block, one.payload) for one in stored]
     assert plain(kept) == expected
     assert (result.messages, result.held, result.first, result.last, result.next) == (297, 297, 2, 302, 303)
     assert (result.files, result.size) == (len(sizes(kept)), sum(sizes(kept)))
-    assert result.files >= 6
+    assert result.files >= 3
     rows = read_capture(spark, str(kept)).orderBy("sequence").collect()
     assert [
         (row.sequence, row.subject, row.time_ns, bytes(row.header_block), bytes(row.data)) for row in rows
     ] == expected
     assert {row.stream for row in rows} == {stream}
     assert all(int(row.time.timestamp()) == row.time_ns // 1_000_000_000 for row in rows)
-    held = capture_at(spark, str(kept))
-    assert (held.stream, held.saved.server, held.begin, ranges(held)) == (stream, version, 2, ((2, 302),))
+    held = required_capture(place_of(spark, str(kept)))
+    assert (held.stream, held.saved.server, held.extent.begin, ranges(held)) == (stream, version, 2, ((2, 302),))
 
 
 async def test_it_resumes_where_it_ended(run: Run, peer: RawPeer, kept: Path, unique_name: Name) -> None:
@@ -176,9 +175,9 @@ def killing(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     elif point == "all is written":
         dies_at(capturing, "write_chunk", after=True)
     elif point == "it is about to appear":
-        dies_at(_LocalPlace, "move", after=False)
+        dies_at(Place, "move", after=False)
     else:
-        dies_at(_LocalPlace, "move", after=True)
+        dies_at(Place, "move", after=True)
 
 
 POINTS = ("before anything is written", "all is written", "it is about to appear", "it has appeared")
@@ -212,8 +211,11 @@ async def test_what_is_moved_file_by_file_is_moved_by_the_next_run(
     await fill(peer, stream, 20)
     killing(monkeypatch, "it has appeared")
     with pytest.raises(KilledError):
-        run(stream, partitions=2)
-    one, other = sorted((kept / "messages").rglob("*.parquet"))
+        run(stream)
+    (one,) = (kept / "messages").rglob("*.parquet")
+    other, rows = one.with_name("part-00001.parquet"), pyarrow.parquet.read_table(one)
+    pyarrow.parquet.write_table(rows.slice(0, 10), one)
+    pyarrow.parquet.write_table(rows.slice(10), other)
     staged = kept / ".staging" / "20"
     staged.mkdir(parents=True, exist_ok=True)
     other.rename(staged / other.name)
@@ -266,7 +268,7 @@ async def test_messages_that_went_before_they_were_captured(
     result = run(stream, allow_gaps=True)
     assert (result.messages, result.gaps) == (5, ((11, 15),))
     assert sequences(kept) == [*range(1, 11), *range(16, 21)]
-    held = capture_at(spark, str(kept))
+    held = required_capture(place_of(spark, str(kept)))
     assert (ranges(held), held.messages, held.next) == (((1, 10), (16, 20)), 15, 21)
     await fill(peer, stream, 5)
     await peer.api(f"STREAM.PURGE.{stream}")
@@ -437,8 +439,6 @@ async def test_a_directory_that_holds_something_else(
         f"{tmp_path / 'full'}: holds notes.txt, and is no capture: take an empty directory, or a new one"
     )
     assert (tmp_path / "full" / "notes.txt").read_text() == "mine"
-    (tmp_path / "full" / "_capture.json").write_text("{}")
-    assert "in a layout that this one does not know" in refused(directory=str(tmp_path / "full"))
     (tmp_path / "full" / SAVED).write_text("{}")
     assert refused(directory=str(tmp_path / "full"), kind=PipelineError).endswith("of a captured stream")
     await fill(peer, stream, 5)
@@ -455,7 +455,7 @@ async def test_a_directory_that_holds_something_else(
     assert refused(PipelineError).startswith(f"{kept}: holds messages from 8 on twice: two captures wrote to it")
     twice.rename(kept / "messages" / "elsewhere")
     assert refused(PipelineError).endswith("elsewhere is no chunk: the capture was changed by something else")
-    assert not is_capture(spark, str(tmp_path / "nowhere"))
+    assert not is_capture(place_of(spark, str(tmp_path / "nowhere")))
     with pytest.raises(OptionError, match=r"nowhere: not a capture: there is no _stream.json"):
         read_capture(spark, str(tmp_path / "nowhere"))
 
@@ -465,13 +465,13 @@ async def test_one_writer_at_a_time(
 ) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 5)
-    place = _LocalPlace(kept)
+    place = Place(kept)
     place.make()
     with place.locked(), pytest.raises(PipelineError) as held:
         run(stream)
     assert str(held.value) == f"{kept}: another process writes to it; only one capture at a time can"
     # Elsewhere than in a directory of this machine there are no locks.
-    monkeypatch.setattr(_LocalPlace, "locked", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(Place, "locked", lambda _: contextlib.nullcontext())
     original = capturing.write_chunk
 
     def late(*arguments: Any, **options: Any) -> Any:
@@ -523,7 +523,7 @@ async def test_a_place_of_hadoops(
         run(stream)
     monkeypatch.setattr(place, "move", original)
     assert (run(stream).held, sequences(kept)) == (25, list(range(1, 26)))
-    assert capture_in(_LocalPlace(kept)) == capture_at(spark, str(kept)) == capture_in(place)
+    assert capture_in(Place(kept)) == required_capture(place_of(spark, str(kept))) == capture_in(place)
     assert place.names("nowhere") == []
     assert (place.size("nowhere"), place.read("nowhere")) == (None, None)
     for text in ("ünï", "again"):

@@ -13,11 +13,10 @@ import pyarrow.parquet
 import pytest
 
 from nats_bridge.settings import Connection
-from nats_bridge_spark.capture.capturing import capture
+from nats_bridge_spark.capture.capturing import CaptureRequest, CaptureResult, capture
 from nats_bridge_spark.capture.folder import capture_in
 from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.capture.saved_stream import saved_stream
-from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
 from nats_bridge_spark.errors import DataLostError, PipelineError
 from nats_bridge_spark.progress import Progress
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -36,7 +35,7 @@ class Running:
         self.progress = Progress(f"capture {stream}")
         self.said: list[str] = []
         self.progress._screen = cast(Any, SimpleNamespace(write=lambda text, **_: self.said.append(text)))
-        wanted = CaptureRequest(Connection(servers=(url,)), stream, str(kept), continuous=True, interval=0.1)
+        wanted = CaptureRequest(Connection(servers=(url,)), stream, str(kept), interval=0.1)
         self.task: asyncio.Task[CaptureResult] = asyncio.create_task(
             asyncio.to_thread(capture, session, wanted, self.progress)
         )

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from nats_bridge.settings import Connection
+from nats_bridge_spark.columns import read_schema
 from nats_bridge_spark.connections import connection_of, options_of
 from nats_bridge_spark.source.planning import SequenceRange, planned
 from nats_bridge_spark.source.range_reader import read_range
 from nats_bridge_spark.source.read_options import ReadOptions
-from nats_bridge_spark.source.schema import read_schema
 from tests.live.raw_messages import OpenPeer
 from tests.live.servers.domains import linked_domains
 from tests.live.shared_servers import Servers

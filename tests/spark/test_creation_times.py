@@ -11,12 +11,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from nats_bridge.settings import Connection
-from nats_bridge_spark.capture.capturing import capture
-from nats_bridge_spark.capture.wanted import CaptureRequest
+from nats_bridge_spark.capture.capturing import CaptureRequest, capture
+from nats_bridge_spark.columns import read_schema
 from nats_bridge_spark.errors import DataLostError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.source.read_options import ReadOptions
-from nats_bridge_spark.source.schema import read_schema
 from nats_bridge_spark.source.stream_reader import StreamReader
 from tests.live.creation_times import CHANGE_IT, change_creation_time
 from tests.live.raw_messages import OpenPeer, RawPeer

@@ -12,10 +12,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from nats_bridge_spark.diff.ordering import order_findings
-from nats_bridge_spark.diff.request import DiffRequest, SideLocation
-from nats_bridge_spark.diff.result import DiffResult
+from nats_bridge_spark.diff.details import order_findings
 from nats_bridge_spark.diff.rules import transform_of
+from nats_bridge_spark.diff.run import DiffResult
+from nats_bridge_spark.diff.sides import DiffRequest, SideLocation
 from nats_bridge_spark.errors import OptionError, PipelineError, SchemaError
 from tests.spark.engines import Comparing, Spark
 from tests.spark.histories import Stored, block, history

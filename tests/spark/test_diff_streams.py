@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nats_bridge.settings import Connection, Settings
-from nats_bridge_spark.diff.request import DiffRequest, SideLocation
 from nats_bridge_spark.diff.rules import rule_of
+from nats_bridge_spark.diff.sides import DiffRequest, SideLocation
 from nats_bridge_spark.errors import PipelineError
 from tests.live.raw_messages import RawPeer
 from tests.live.shared_servers import Name

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from nats_bridge.client.batch_parser import Route
 from nats_bridge.client.wire import Delivered, WireClient
 from nats_bridge.consuming.ack_reply import AckReply
-from nats_bridge_spark.source.arrived import Arrived
 from nats_bridge_spark.source.bulk_parsing import BulkParser
+from nats_bridge_spark.source.record_batches import Arrived
 
 _MINE, _OTHER = b"7", b"8"
 _BLOCK = b"NATS/1.0\r\nTag: a\r\nMSG x 7 $JS.ACK.a 3\r\n\r\n"

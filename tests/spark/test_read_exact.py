@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType
 from nats_bridge_spark.data_source import JetStreamDataSource
 from nats_bridge_spark.errors import OptionError, PipelineError, SchemaError, reported
 from nats_bridge_spark.source import range_reader, record_batches, stream_state
-from nats_bridge_spark.source.arrived import Arrived
+from nats_bridge_spark.source.record_batches import Arrived
 from nats_transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Name, SharedServers

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import IntegerType, MapType, StringType, TimestampNTZType
 
+from nats_bridge_spark.columns import read_schema
 from nats_bridge_spark.connections import FIELDS
 from nats_bridge_spark.errors import OptionError, SchemaError
 from nats_bridge_spark.options import READ, given
+from nats_bridge_spark.source.planning import CORES, cores, divided
 from nats_bridge_spark.source.read_options import ReadOptions
-from nats_bridge_spark.source.schema import read_schema
-from nats_bridge_spark.source.shares import CORES, cores, divided
 from tests.spark.reading import spark_schema
 
 _SERVER = {"servers": "nats://127.0.0.1:1", "stream": "S"}

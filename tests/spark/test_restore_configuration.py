@@ -14,7 +14,7 @@ from nats_bridge_spark.restore.configuration import (
     restoring_config,
     unsupported,
 )
-from nats_bridge_spark.restore.message_ids import RememberedIds
+from nats_bridge_spark.restore.sequenced_publishing import RememberedIds
 
 ORDERS: dict[str, Any] = {
     "name": "ORDERS",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
@@ -14,10 +12,10 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
+from nats_bridge_spark.columns import read_schema
 from nats_bridge_spark.errors import DataLostError, OptionError
 from nats_bridge_spark.source import stream_reader
 from nats_bridge_spark.source.read_options import ReadOptions
-from nats_bridge_spark.source.schema import read_schema
 from nats_bridge_spark.source.stream_reader import StreamReader
 from nats_transforms.timestamp import nanoseconds_of, rfc3339_nano
 from tests.live.raw_messages import RawPeer
@@ -77,7 +75,6 @@ async def test_offsets_from_an_empty_stream_on(peer: RawPeer, reader: Callable[.
     whole = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
     assert (whole["created"], whole["sequence"]) == (first["created"], 30)
     assert await asyncio.to_thread(one.reportLatestOffset) == {**whole, "lag": 0}
-    assert await asyncio.to_thread(one.latestOffset) == whole, "as PySpark 4.1 asks"
     some = await asyncio.to_thread(one.latestOffset, first, ReadMaxRows(7))
     assert some["sequence"] == 7
     assert await asyncio.to_thread(one.reportLatestOffset) == {**whole, "lag": 23}, "what the batch leaves"
@@ -360,15 +357,3 @@ async def test_a_reader_travels_to_tasks_without_its_connection(reader: Callable
     travelled = pickle.loads(pickle.dumps(one))
     assert await asyncio.to_thread(travelled.initialOffset) == await asyncio.to_thread(one.initialOffset)
     await asyncio.to_thread(travelled.stop)
-
-
-def test_pyspark_without_read_limits_is_enough() -> None:
-    """As in PySpark 4.1, which has no module for them."""
-    program = """
-import sys
-import pyspark.sql.datasource
-sys.modules["pyspark.sql.streaming.datasource"] = None
-from nats_bridge_spark.source.stream_reader import StreamReader
-assert issubclass(StreamReader, pyspark.sql.datasource.DataSourceStreamReader)
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nats_bridge.settings import Connection
-from nats_bridge_spark.capture.capturing import capture
-from nats_bridge_spark.capture.wanted import CaptureRequest
+from nats_bridge_spark.capture.capturing import CaptureRequest, capture
 from nats_bridge_spark.progress import Progress
 from tests.live.raw_messages import RawPeer
 from tests.live.shared_servers import Name

@@ -15,12 +15,9 @@ from nats_bridge.kinds.copying.writing.in_flight import operations_of
 from nats_bridge_spark.errors import PipelineError, RowError
 from nats_bridge_spark.sink import bundling
 from nats_bridge_spark.sink.bundling import BundleBuilder
-from nats_bridge_spark.sink.layout import RowLayout
-from nats_bridge_spark.sink.options import WriteOptions
 from nats_bridge_spark.sink.partition_write import _rows_at_once
-from nats_bridge_spark.sink.plan import WritePlan
-from nats_bridge_spark.sink.row_ids import RowId, RowPlace, write_key
-from nats_bridge_spark.sink.stored_rows import StoredRows
+from nats_bridge_spark.sink.plan import RowLayout, WriteOptions, WritePlan
+from nats_bridge_spark.sink.stored_rows import RowId, RowPlace, StoredRows, write_key
 from nats_bridge_spark.sink.writer import JetStreamWriter
 
 SCHEMA = pa.schema(

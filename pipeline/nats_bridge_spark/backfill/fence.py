@@ -28,11 +28,6 @@ _TIMES = 3  # times a lease's time to wait for it
 async def fenced(settings: Settings, rule: Rule, sources: Sequence[tuple[Connection, str]]) -> AsyncIterator[None]:
     """Keep other processes from running the rule, as far as possible from outside.
 
-    Args:
-        settings: the configuration.
-        rule: one of its rules.
-        sources: the streams to read, each with its connection.
-
     Raises:
         PipelineError: another replica has the lease.
         BridgeError: a server refuses.
@@ -91,15 +86,8 @@ async def _announced(connection: Connection, stream: str, owner: str) -> AsyncIt
 async def refuse_running(connection: Connection, stream: str, owner: str, rule: str) -> None:
     """Refuse a rule one of whose consumers has a subscriber.
 
-    Args:
-        connection: the connection that holds the stream.
-        stream: the stream that the rule reads.
-        owner: how the descriptions of the rule's consumers begin.
-        rule: its name.
-
     Raises:
         PipelineError: there is one.
-        ApiError: the server does not answer.
     """
     consumer = await copying_consumer(connection, stream, owner)
     deadline = asyncio.get_running_loop().time() + TAKEOVER

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +23,6 @@ from nats_bridge_spark.capture.reading import captured_rows
 from nats_bridge_spark.columns import ARROW
 from nats_bridge_spark.columns import COLUMNS as TYPES
 from nats_bridge_spark.row_bundle import rows_together
-from nats_bridge_spark.source.planning import planned
 from nats_bridge_spark.source.range_reader import arriving
 from nats_bridge_spark.source.read_options import ReadOptions
 
@@ -33,82 +32,43 @@ COLUMNS: Final = ("subject", "sequence", "time_ns", "header_block", "data")
 _SCHEMA: Final = pa.schema([(name, ARROW[TYPES[name]]) for name in COLUMNS])
 _PIECE: Final = 1024
 
-Batches: TypeAlias = AsyncGenerator[list[Delivered], None]
-
 
 @dataclass(frozen=True, slots=True)
-class LiveHistory:
-    """A range of messages in a stream.
+class MessageHistory:
+    """A range of messages, in a stream or in a capture.
 
     Attributes:
-        connection: the connection of the stream.
-        stream: its name.
-        last: the last sequence wanted.
-        subjects: the subjects to request; none for everything.
+        rows: returns the rows from a sequence on, with `COLUMNS`; raises `PipelineError` if they cannot be read.
     """
 
-    connection: Connection = field(repr=False)
-    stream: str
     last: int
-    subjects: tuple[str, ...] = ()
+    rows: Callable[[int], AsyncGenerator[pa.RecordBatch, None]]
 
-    async def after(self, sequence: int) -> Batches:
-        """Return the messages after a sequence, in order.
-
-        Raises:
-            PipelineError: the stream was recreated, or no server answers for long.
-        """
-        read = ReadOptions(
-            self.connection,
-            self.stream,
-            subjects=self.subjects,
-            start_sequence=sequence + 1,
-            end_sequence=self.last,
-            partitions=1,
-            # Messages that the stream drops before they are read cannot be copied; a sidecar does not fail in that case
-            # either.
-            fail_on_data_loss=False,
-        )
-        for part in await planned(read):
-            async with contextlib.aclosing(arriving(read, _SCHEMA, part)) as batches:
-                async for rows in batches:
-                    for piece in pieces(rows):
-                        yield deliveries(piece)
+    async def after(self, sequence: int) -> AsyncGenerator[list[Delivered], None]:
+        """Yield the messages after a sequence, in order."""
+        async with contextlib.aclosing(self.rows(sequence + 1)) as batches:
+            async for rows in batches:
+                for piece in pieces(rows):
+                    yield deliveries(piece)
 
 
-@dataclass(frozen=True, slots=True)
-class CapturedHistory:
-    """A range of messages in a capture.
+def live_history(connection: Connection, stream: str, last: int, subjects: tuple[str, ...]) -> MessageHistory:
+    """Return the messages of a stream up to a sequence; of all subjects if none are given."""
+    # Messages that the stream drops before they are read cannot be copied; a sidecar does not fail in that case either.
+    read = ReadOptions(connection, stream, subjects=subjects, end_sequence=last, partitions=1, fail_on_data_loss=False)
+    return MessageHistory(last, lambda first: arriving(replace(read, start_sequence=first), _SCHEMA))
 
-    Attributes:
-        place: its directory.
-        capture: the contents of the capture.
-        last: the last sequence wanted.
-    """
 
-    place: Place
-    capture: Capture
-    last: int
+def captured_history(place: Place, capture: Capture, last: int) -> MessageHistory:
+    """Return the messages of a capture up to a sequence."""
 
-    async def after(self, sequence: int) -> Batches:
-        """Return the messages after a sequence, in order.
-
-        Raises:
-            PipelineError: a file cannot be read.
-        """
-        async for rows in self.rows(sequence + 1):
-            for piece in pieces(rows):
-                yield deliveries(piece)
-
-    async def rows(self, first: int) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Yield the rows from a sequence on, with `COLUMNS`. They are read in a thread, so connections stay alive."""
-        rows = captured_rows(self.place, self.capture, COLUMNS, first=first, last=self.last)
-        while (batch := await asyncio.to_thread(next, rows, None)) is not None:
+    async def rows(first: int) -> AsyncGenerator[pa.RecordBatch, None]:
+        found = captured_rows(place, capture, COLUMNS, first=first, last=last)
+        while (batch := await asyncio.to_thread(next, found, None)) is not None:  # connections stay alive
             if batch.num_rows:
                 yield batch
 
-
-History: TypeAlias = LiveHistory | CapturedHistory
+    return MessageHistory(last, rows)
 
 
 def pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -28,7 +28,7 @@ from nats_bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.kinds.copying.round import EntryContext, Round
 from nats_bridge.observability.rule_metrics import RuleMetrics
-from nats_bridge_spark.backfill.history import History
+from nats_bridge_spark.backfill.history import MessageHistory
 from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError
 
 _READ_AHEAD: Final = 8
@@ -40,19 +40,13 @@ class HistoryCopy:
     """The copying of one history into the target.
 
     Attributes:
-        plan: the plan of the entry.
-        history: the messages.
-        known: the facts that identify the source.
-        first: the first sequence of the history.
         patience: seconds for which a server may be down, or the target full, before the copy ends.
-        counters: the counters of the copy.
         held: the source's sequence up to which the target has confirmed everything.
-        read: the number of messages that were read.
         handed: the sequence of the last one.
     """
 
     plan: EntryPlan
-    history: History
+    history: MessageHistory
     known: KnownStream
     first: int
     patience: float = 60.0
@@ -66,10 +60,6 @@ class HistoryCopy:
 
     async def run(self, source: Connection, target: Connection) -> None:
         """Copy it.
-
-        Args:
-            source: the connection that holds the source.
-            target: one to the target, without echo.
 
         Raises:
             BridgeError: the copy cannot continue; messages copied so far stay.
@@ -102,7 +92,6 @@ class HistoryCopy:
 
         Args:
             handled: the source's sequence up to which the target has everything.
-            info: the source's `STREAM.INFO` now.
 
         Raises:
             RuleRefusedError: the source is another one by now.

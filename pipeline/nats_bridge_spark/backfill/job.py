@@ -1,26 +1,246 @@
-"""Runs a backfill: one history after the other."""
+"""Plans and runs the backfill of a copying rule: one history after the other.
+
+The plan makes the same checks as a start of the sidecar, with the same code, and finds each entry's resume point in the
+target.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Final
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.connection_pool import close_connections, open_connections
-from nats_bridge.kinds.copying.model import CopyingRule
+from nats_bridge.client.stream_identity import Bounds, KnownStream
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.errors import RuleRefusedError
+from nats_bridge.kinds.copying.entry_plan import EntryPlan, consumer_filters
+from nats_bridge.kinds.copying.model import CopyingRule, KvSourcesRule
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.position.resuming import Resuming
+from nats_bridge.kinds.copying.run import CopyRun
+from nats_bridge.kinds.copying.target import Target, last_sequence_behind
 from nats_bridge.rule_kinds import kind_of
-from nats_bridge.settings import Settings
-from nats_bridge_spark.backfill.fence import fenced
+from nats_bridge.rules.context import RuleContext
+from nats_bridge.settings import Settings, Source
+from nats_bridge_spark.backfill.fence import fenced, refuse_running
+from nats_bridge_spark.backfill.history import captured_history, live_history
 from nats_bridge_spark.backfill.history_copy import HistoryCopy
-from nats_bridge_spark.backfill.planning import entry_copy, entry_plans
-from nats_bridge_spark.backfill.request import BackfillRequest, EntrySummary
-from nats_bridge_spark.capture.place import Places
+from nats_bridge_spark.capture.folder import Capture
+from nats_bridge_spark.capture.place import Place, place_of
+from nats_bridge_spark.capture.reading import required_capture
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.progress import watched
 from nats_bridge_spark.source.loop_thread import LoopThread
+from nats_transforms.subject import REST, is_subset
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from nats_bridge.client.jetstream_api import Json
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRequest:
+    """The request, as the command line gives it.
+
+    Attributes:
+        sources: names of streams (buckets, for `kv_sources`) of the rule to copy from; none for all.
+        first: the first sequence wanted; None for the rule's own start.
+        last: the last sequence wanted; None for the end of the stream or capture when the job starts.
+        patience: seconds for which the target may be down or full before the job gives up.
+    """
+
+    rule: str
+    sources: tuple[str, ...] = ()
+    capture: str | None = None
+    first: int | None = None
+    last: int | None = None
+    patience: float = 60.0
+
+
+@dataclass(slots=True)
+class EntrySummary:
+    """The result of one source's history.
+
+    Attributes:
+        first: the first sequence of the job; earlier messages were copied before, or are not wanted.
+        already_there: messages found in the target, where an earlier attempt had stored them.
+        skipped: rejected by the target permanently and sent to the dead letters.
+        next_sequence: the sequence at which the live rule resumes.
+    """
+
+    source: str
+    target: str
+    first: int
+    last: int
+    read: int = 0
+    copied: int = 0
+    already_there: int = 0
+    unselected: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+    out_of_order: int = 0
+    seconds: float = 0.0
+    next_sequence: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the summary as plain data, with the rate in messages per second."""
+        rate = round(self.copied / self.seconds) if self.seconds else 0
+        return {**asdict(self), "seconds": round(self.seconds, 3), "rate": rate}
+
+    def lines(self) -> list[str]:
+        """Return the summary as lines of text."""
+        if self.read == 0:
+            return [
+                f"{self.source} → {self.target}: nothing to copy; the next message is sequence {self.next_sequence}"
+            ]
+        rate = f", {self.copied / self.seconds:,.0f}/s" if self.seconds else ""
+        reported = [
+            (self.already_there, "already there"),
+            (self.unselected, "not selected"),
+            (self.duplicates, "duplicates by message id"),
+            (self.skipped, "skipped to the dead letters"),
+            (self.out_of_order, "stored behind later ones"),
+        ]
+        rest = "".join(f", {count:,} {what}" for count, what in reported if count)
+        return [
+            f"{self.source} → {self.target}: {self.copied:,} copied of {self.read:,} read ({self.first} to {self.last})"
+            f"{rest}; {self.seconds:.1f} s{rate}",
+            f"  the live rule resumes at sequence {self.next_sequence}",
+        ]
+
+
+async def entry_plans(
+    rule: CopyingRule, settings: Settings, connections: Mapping[str, Connection], request: BackfillRequest
+) -> list[EntryPlan]:
+    """Return the selected entries, checked as at a start of the sidecar.
+
+    Raises:
+        OptionError: the rule has no such source.
+        BridgeError: the rule must not run, a stream does not exist, or a server does not answer.
+    """
+    dialect = settings.dialect_of(rule)
+    run = CopyRun(rule, settings, connections, RuleContext(settings.name, dialect, lambda _: None))
+    names = [name_of(rule, entry) for entry in rule.entries]
+    for wanted in request.sources:
+        if wanted not in names:
+            raise OptionError(f"--source {wanted}: rule '{rule.name}' has no such source; it has {', '.join(names)}")
+    await run.check()
+    chosen = [plan for plan, name in zip(run.plans, names, strict=True) if name in (request.sources or names)]
+    for plan in chosen:
+        if plan.source.rename_objects:
+            raise RuleRefusedError(
+                f"rule '{rule.name}': a backfill does not rename objects in metadata: let the sidecar copy"
+                f" '{plan.source.name}'"
+            )
+        if plan.durable:
+            raise RuleRefusedError(
+                f"rule '{rule.name}': a backfill acknowledges nothing: let the sidecar copy '{plan.source.name}'"
+            )
+        source_connection = connections[plan.source.connection]
+        await refuse_running(source_connection, plan.source.name, plan.owner, rule.name)
+    return chosen
+
+
+def name_of(rule: CopyingRule, entry: Source) -> str:
+    """Return the name of an entry for `--source`: its stream's or bucket's."""
+    return entry.name.removeprefix("KV_") if isinstance(rule, KvSourcesRule) else entry.name
+
+
+async def entry_copy(
+    plan: EntryPlan,
+    rule: CopyingRule,
+    settings: Settings,
+    connections: Mapping[str, Connection],
+    request: BackfillRequest,
+    captured: Place | None,
+) -> HistoryCopy:
+    """Plan one entry: the history to read, and the first sequence that the target lacks.
+
+    Raises:
+        OptionError: the range does not fit the contents of the target, or the capture does not fit the stream.
+        BridgeError: a server does not answer, or the source is a new stream and the rule stops then.
+    """
+    source_connection, target = connections[plan.source.connection], connections[rule.target_connection]
+    source_info = await source_connection.api.stream_info(plan.source.name)
+    target_info = await target.api.stream_info(plan.stream)
+    subjects = await consumer_filters(source_connection.api, source_info, plan.filters)
+    streams = EntryStreams(
+        plan.sourcing,
+        Replay(source_connection.api, plan.source.name, subjects, headers_only=True),
+        source_info,
+        target.api,
+        target_info,
+        Target.of(target_info, target.server_version),
+        await last_sequence_behind(target, plan.stream, plan.probe),
+        plan.rule,
+    )
+    first = 1 + await _handled(plan, request, streams)
+    if captured is None:
+        last = min(streams.source_last, request.last or streams.source_last)
+        history = live_history(settings.connections[plan.source.connection], plan.source.name, last, subjects)
+    else:
+        capture = required_capture(captured)
+        _require_held(capture, source_info, plan, first, f"--capture {request.capture}")
+        history = captured_history(captured, capture, min(capture.last, request.last or capture.last))
+    # A later round must not begin elsewhere, even if the target has been written to since.
+    source = plan.source.model_copy(update={"opt_start_seq": first, "opt_start_time": None})
+    return HistoryCopy(
+        plan=replace(plan, source=source, filters=subjects),
+        history=history,
+        known=KnownStream.of(source_info),
+        first=first,
+        patience=request.patience,
+    )
+
+
+def _require_held(capture: Capture, source: Json, plan: EntryPlan, first: int, place: str) -> None:
+    """Refuse a capture of another stream, and one that lacks messages of the live stream."""
+    extent = capture.extent
+    stream, created, held_from = plan.source.name, source["created"], int(source["state"]["first_seq"])
+    if capture.stream != stream:
+        raise OptionError(f"{place}: is of stream '{capture.stream}', and the rule reads '{stream}'")
+    if extent.known.differs(created, Bounds.of(source)):
+        raise OptionError(
+            f"{place}: is of the stream '{stream}' that was created {extent.created}; the present one was created"
+            f" {created}, and its sequences mean other messages"
+        )
+    for wanted in plan.sourcing.filters or (REST,):
+        if extent.subjects and not any(is_subset(wanted, subject.encode()) for subject in extent.subjects):
+            raise OptionError(
+                f"{place}: holds only {', '.join(extent.subjects)}, and the rule selects"
+                f" '{wanted.decode('utf-8', 'replace')}'"
+            )
+    if first < extent.begin and held_from < extent.begin:
+        raise OptionError(
+            f"{place}: begins at sequence {extent.begin}, and {first} to {extent.begin - 1} are wanted, which the"
+            f" stream holds from {held_from} on: capture these, leave --capture out, or use --from {extent.begin}"
+        )
+
+
+async def _handled(plan: EntryPlan, request: BackfillRequest, streams: EntryStreams) -> int:
+    """Return the source's sequence after which the backfill reads."""
+    wanted = request.first - 1 if request.first is not None else None
+    begun = plan
+    if wanted is not None:
+        source = plan.source.model_copy(update={"opt_start_seq": wanted + 1, "opt_start_time": None})
+        begun = replace(plan, source=source)
+    handled = (await Resuming(begun).position(streams)).handled
+    if wanted is not None and wanted > handled:
+        tail = await streams.newest(1)
+        if tail.copies:
+            raise OptionError(
+                f"--from {wanted + 1}: stream '{plan.stream}' holds everything of '{plan.source.name}' up to"
+                f" sequence {handled}, so {handled + 1} to {wanted} would be missing: leave --from out"
+            )
+    return handled
+
 
 _KEPT: Final = "what was copied stays: run the same command again"
 """The hint for a person who stopped a backfill."""
@@ -40,13 +260,8 @@ def rule_of(settings: Settings, name: str) -> CopyingRule:
     return rule
 
 
-def backfill(settings: Settings, request: BackfillRequest, places: Places) -> list[EntrySummary]:
+def backfill(settings: Settings, request: BackfillRequest, spark: SparkSession | None) -> list[EntrySummary]:
     """Put the history through a rule.
-
-    Args:
-        settings: the configuration.
-        request: the wanted backfill.
-        places: finds the capture's directory, when everything that can be checked without it is.
 
     Returns:
         One summary per source.
@@ -61,7 +276,7 @@ def backfill(settings: Settings, request: BackfillRequest, places: Places) -> li
         connections = loop.run(open_connections(settings, set(rule.connections)))
         open_things.callback(lambda: loop.run(close_connections(connections.values())))
         plans = loop.run(entry_plans(rule, settings, connections, request))
-        captured = None if request.capture is None else places(request.capture)
+        captured = None if request.capture is None else place_of(spark, request.capture)
         copies = [loop.run(entry_copy(plan, rule, settings, connections, request, captured)) for plan in plans]
         sources = [(connections[plan.source.connection], plan.source.name) for plan in plans]
         open_things.enter_context(loop.within(fenced(settings, rule, sources)))  # until everything is closed

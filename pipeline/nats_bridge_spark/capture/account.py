@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.observability.printable import printable
 from nats_bridge.settings import Connection
-from nats_bridge_spark.capture.capturing import capture
+from nats_bridge_spark.capture.capturing import CaptureRequest, CaptureResult, capture
 from nats_bridge_spark.capture.folder import capture_in
 from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.capture.saved_stream import SAVED, saved_stream
-from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.engine import Size
 from nats_bridge_spark.errors import JobStoppedError, UnreachableError
@@ -30,11 +29,8 @@ class Results:
     """The result of one run.
 
     Attributes:
-        directory: the one above all.
-        captured: of each stream whose messages were captured.
         configured: the streams of which only the configuration was captured, because their consumers decide which
             messages they keep, each with the number of its messages.
-        failed: the other streams, each with the reason.
     """
 
     directory: str
@@ -66,8 +62,6 @@ class AccountStreams:
 
     Attributes:
         streams: their names in order, each with the number of messages that must not be captured; None if all may be.
-        silent: those that did not answer.
-        size: the total size of their messages.
     """
 
     streams: tuple[tuple[str, int | None], ...]
@@ -76,12 +70,7 @@ class AccountStreams:
 
     @classmethod
     async def of(cls, connection: Connection) -> AccountStreams:
-        """Ask for them.
-
-        Raises:
-            UnreachableError: no server answers.
-            ApiError: the server refuses, or does not answer.
-        """
+        """Ask for them."""
         async with connected(connection) as opened:
             listed, silent = await opened.api.streams()
         streams = {info["config"]["name"]: _withheld(info) for info in listed}
@@ -91,10 +80,6 @@ class AccountStreams:
 
     def captured(self, spark: SparkSession | None, wanted: CaptureRequest) -> Results:
         """Capture all. An error with one stream does not affect the others.
-
-        Args:
-            spark: a session; None for work in this process.
-            wanted: the request for each stream, with the directory above all.
 
         Raises:
             JobStoppedError: a signal came.

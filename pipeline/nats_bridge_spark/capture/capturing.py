@@ -3,23 +3,108 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import BridgeError
-from nats_bridge_spark.capture.chunk_writing import WrittenChunk, end_of_chunk, tasks_for, write_chunk, writing_session
-from nats_bridge_spark.capture.facts import Facts, facts_of, sequence_before
+from nats_bridge.settings import Connection
+from nats_bridge_spark.capture.chunk_writing import WrittenChunk, end_of_chunk, tasks_for, write_chunk
 from nats_bridge_spark.capture.folder import Capture, CaptureFolder
 from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.capture.saved_stream import CaptureExtent, SavedStream, saved_stream
-from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
+from nats_bridge_spark.connections import connected, options_of_stream
 from nats_bridge_spark.errors import DataLostError, JobFailedError, JobStoppedError, OptionError, PipelineError
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.source.loop_thread import LoopThread
-from nats_bridge_spark.source.stream_state import StreamState
+from nats_bridge_spark.source.stream_state import StreamState, state_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_IN_JSON: Final = {
+    "size": "bytes",
+    "first": "first_sequence",
+    "last": "last_sequence",
+    "held": "messages_held",
+    "next": "next_sequence",
+}
+
+CHUNK: Final = 4_000_000
+"""Default number of messages in a chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureRequest:
+    """A stream or a part of it, and the directory for its capture.
+
+    Attributes:
+        begin: the first sequence, or a time (RFC 3339) before which no message was stored; None for the stream's first,
+            or the sequence at which the capture resumes.
+        end: the last sequence, or a time at or after which no message was stored; None for the stream's present last
+            one.
+        interval: seconds between two looks for new messages, until the capture is stopped; None for one look.
+
+    Raises:
+        OptionError: two of them exclude each other.
+    """
+
+    connection: Connection = field(repr=False)
+    stream: str
+    directory: str
+    subjects: tuple[str, ...] = ()
+    begin: int | str | None = None
+    end: int | str | None = None
+    chunk: int = CHUNK
+    allow_gaps: bool = False
+    interval: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.interval is not None and self.end is not None:
+            raise OptionError("--continuous: has no end; leave out --to")
+
+
+@dataclass(slots=True)
+class CaptureResult:
+    """The result of one run.
+
+    Attributes:
+        size: bytes of the files that it wrote.
+        held: the number of messages in the capture.
+        removed: sequences after the earlier runs that the stream no longer had, because a limit or a client had removed
+            their messages; 0 with `subjects`, because it is unknown then.
+    """
+
+    stream: str
+    directory: str
+    messages: int = 0
+    size: int = 0
+    files: int = 0
+    first: int | None = None
+    last: int | None = None
+    held: int = 0
+    next: int = 1
+    gaps: tuple[tuple[int, int], ...] = ()
+    removed: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as plain data for JSON."""
+        found = {_IN_JSON.get(name, name): value for name, value in asdict(self).items()}
+        return found | {"seconds": round(self.seconds, 3)}
+
+    def line(self) -> str:
+        """Return the result as a line of text."""
+        new = f"{self.messages:,} message{'' if self.messages == 1 else 's'}"
+        if self.first is not None:
+            new += f" ({self.first} to {self.last})"
+        files = f" in {self.files} file{'' if self.files == 1 else 's'}" if self.files else ""
+        if self.removed:
+            files += f", {self.removed:,} had been removed before"
+        gaps = f", {len(self.gaps)} gap{'' if len(self.gaps) == 1 else 's'}" if self.gaps else ""
+        return f"{self.directory}: {new} captured{files}; it holds {self.held:,}{gaps}, the next is {self.next}"
 
 
 _PATIENCE: Final = 3
@@ -33,8 +118,6 @@ def capture(spark: SparkSession | None, wanted: CaptureRequest, progress: Progre
     them.
 
     Args:
-        spark: a session; None for work in this process.
-        wanted: the stream and the directory.
         progress: from `nats_bridge_spark.progress.watched`; a continuous capture ends when its `stopping` is set.
 
     Raises:
@@ -50,13 +133,33 @@ def capture(spark: SparkSession | None, wanted: CaptureRequest, progress: Progre
         return _Capturing(spark, wanted, place, progress, loop).run()
 
 
+class Facts(NamedTuple):
+    """A stream at one moment, and the number of messages after a sequence that the filters let pass."""
+
+    state: StreamState
+    remaining: int
+
+
+async def facts_of(connection: Connection, stream: str, subjects: tuple[str, ...], after: int) -> Facts:
+    """Ask for the facts about a stream, and the messages after a sequence.
+
+    Raises:
+        OptionError: the stream has another retention than limits.
+        PipelineError: the stream does not exist.
+    """
+    async with connected(connection) as opened:
+        state = await state_of(opened, stream, listing=True)
+        state.require_limits("captured")
+        return Facts(state, await Replay(opened.api, stream, subjects).after(after))
+
+
 class _Capturing:
     def __init__(
         self, spark: SparkSession | None, wanted: CaptureRequest, place: Place, progress: Progress, loop: LoopThread
     ) -> None:
         self._loop = loop
-        self._spark = None if spark is None else writing_session(spark)
-        self._most = wanted.partitions or (1 if spark is None else spark.sparkContext.defaultParallelism)
+        self._spark = spark
+        self._most = 1 if spark is None else spark.sparkContext.defaultParallelism  # tasks
         self._wanted = wanted
         self._place = place
         self._progress = progress
@@ -67,10 +170,10 @@ class _Capturing:
 
     def run(self) -> CaptureResult:
         """Run all rounds, and return the result."""
-        if self._wanted.continuous:
-            self._rounds()
-        else:
+        if self._wanted.interval is None:
             self._round()
+        else:
+            self._rounds(self._wanted.interval)
         held, result = self._folder.capture, self._result
         if held is not None:  # else it was stopped at once
             result.held, result.next = held.messages, held.next
@@ -78,7 +181,7 @@ class _Capturing:
         result.seconds = time.monotonic() - self._progress.started
         return result
 
-    def _rounds(self) -> None:
+    def _rounds(self, interval: float) -> None:
         failed = 0
         while not self._progress.stopping.is_set():
             try:
@@ -91,9 +194,9 @@ class _Capturing:
                 failed += 1
                 if self._folder.capture is None or not _may_pass(short, failed):
                     raise
-                self._progress.say(f"{short}; trying again in {self._wanted.interval:g} s")
+                self._progress.say(f"{short}; trying again in {interval:g} s")
             self._progress.enter("waiting for new messages")
-            self._progress.stopping.wait(self._wanted.interval)
+            self._progress.stopping.wait(interval)
 
     @property
     def _may_begin_move(self) -> bool:
@@ -123,7 +226,7 @@ class _Capturing:
         is_whole = last == facts.state.last
         progress.total = progress.messages + facts.remaining if is_whole else None
         progress.enter("reading")
-        while self._folder.known.next <= last and not (wanted.continuous and progress.stopping.is_set()):
+        while self._folder.known.next <= last and (wanted.interval is None or not progress.stopping.is_set()):
             first = self._behind_gap(min(facts.state.first, last + 1), drops=facts.state.removes)
             if first > last:
                 return
@@ -131,7 +234,7 @@ class _Capturing:
             average = facts.state.average
             end = end_of_chunk(first, last, remaining=remaining, average=average, chunk=wanted.chunk)
             rows = min(end - first + 1, end - first + 1 if remaining is None else remaining)
-            tasks = wanted.partitions or tasks_for(rows, average=average, most=self._most)
+            tasks = tasks_for(rows, average=average, most=self._most)
             facts = self._chunk(first, end, tasks, facts)
 
     def _chunk(self, first: int, end: int, tasks: int, before: Facts) -> Facts:
@@ -144,8 +247,10 @@ class _Capturing:
         written = WrittenChunk()
         self._progress.count = lambda: written.messages
         if before.state.first <= end:
-            address = self._place.uri(path)
-            write_chunk(self._spark, self._wanted, first, end, written, tasks=tasks, may_miss=may_miss, address=address)
+            wanted = self._wanted
+            options = options_of_stream(wanted.connection, wanted.stream, first, end, wanted.subjects)
+            options |= {"partitions": str(tasks), "failOnDataLoss": str(not may_miss).lower()}
+            write_chunk(self._spark, options, self._place.uri(path), written)
         after = self._facts(end)
         self._require_same(after.state)
         if may_miss and not counts:
@@ -186,7 +291,13 @@ class _Capturing:
         self._folder.save(self._saved(), extent)
 
     def _before(self, moment: str) -> int:
-        return self._loop.run(sequence_before(self._wanted.connection, self._wanted.stream, moment))
+        """Return the sequence just before the first message that was stored at or after a time (RFC 3339)."""
+
+        async def before() -> int:
+            async with connected(self._wanted.connection) as opened:
+                return await Replay(opened.api, self._wanted.stream).before(moment)
+
+        return self._loop.run(before())
 
     def _last(self, state: StreamState) -> int:
         """Return the last sequence that this round is about."""
@@ -200,22 +311,22 @@ class _Capturing:
         wanted, place = self._wanted, self._place
         if held.stream != wanted.stream:
             raise OptionError(f"{place}: holds a capture of stream '{held.stream}', not of '{wanted.stream}'")
-        if held.subjects != wanted.subjects:
-            has = ",".join(held.subjects) or "all subjects"
+        if held.extent.subjects != wanted.subjects:
+            has = ",".join(held.extent.subjects) or "all subjects"
             raise OptionError(f"--subjects: {place} holds a capture of {has}; give the same, or another directory")
-        if isinstance(wanted.begin, int) and wanted.begin != held.begin:
+        if isinstance(wanted.begin, int) and wanted.begin != held.extent.begin:
             raise OptionError(
-                f"--from {wanted.begin}: {place} holds a capture from {held.begin} on, which resumes"
+                f"--from {wanted.begin}: {place} holds a capture from {held.extent.begin} on, which resumes"
                 f" at {held.next}; leave it out, or take another directory"
             )
 
     def _require_same(self, state: StreamState) -> None:
         """Check that the stream is the one that was captured before."""
         held = self._folder.known
-        if state.is_another_than(held.known):
+        if state.is_another_than(held.extent.known):
             raise DataLostError(
                 f"stream '{held.stream}': was recreated at {state.created}; {self._place} holds the one of"
-                f" {held.created}: capture the new one into another directory"
+                f" {held.extent.created}: capture the new one into another directory"
             )
 
     def _behind_gap(self, begins: int, *, drops: bool = False) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -12,12 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nats_bridge_spark.capture.place import Place, place_of
-from nats_bridge_spark.capture.wanted import CaptureRequest
 from nats_bridge_spark.columns import ARROW, CAPTURED, COLUMNS, ddl
-from nats_bridge_spark.connections import options_of
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.source.loop_thread import LoopThread
-from nats_bridge_spark.source.planning import planned
 from nats_bridge_spark.source.range_reader import arriving
 from nats_bridge_spark.source.read_options import ReadOptions
 
@@ -27,67 +23,24 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class WrittenChunk:
-    """The result of writing a chunk so far.
-
-    Attributes:
-        messages: the number of messages.
-        first: the first sequence written; None without any.
-        last: the last one.
-    """
+    """The result of writing a chunk so far."""
 
     messages: int = 0
     first: int | None = None
     last: int | None = None
 
 
-def writing_session(spark: SparkSession) -> SparkSession:
-    """Return a session of the same Spark with the settings that captures are written with."""
-    from nats_bridge_spark.registering import register
-
-    own = spark.newSession()
-    # Spark's default, INT96, has no statistics, so readers could not skip rows.
-    own.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    register(own)
-    register(spark)  # the thread keeps the session that it had
-    return own
-
-
-def write_chunk(
-    spark: SparkSession | None,
-    wanted: CaptureRequest,
-    first: int,
-    last: int,
-    written: WrittenChunk,
-    *,
-    tasks: int,
-    may_miss: bool,
-    address: str,
-) -> None:
-    """Read first <= sequence <= last of the stream and write it to an address, sorted by sequence within each file.
+def write_chunk(spark: SparkSession | None, options: dict[str, str], address: str, written: WrittenChunk) -> None:
+    """Read a range of a stream and write it to a directory that does not exist yet, sorted by sequence in each file.
 
     Args:
-        spark: from `writing_session`; None for work in this process.
-        wanted: the stream.
-        first: the first sequence.
-        last: the last sequence.
+        spark: a session, each of whose tasks writes a file; None for work in this process.
+        options: of the read.
         written: the record of the written messages.
-        tasks: the number of tasks that share the range; each writes one file.
-        may_miss: whether to continue if messages are removed while they are read; the caller then looks for missing
-            ones.
-        address: a directory that does not exist yet.
 
     Raises:
         Exception: Spark's error; `nats_bridge_spark.failures` interprets it.
     """
-    options = options_of(wanted.connection) | {
-        "stream": wanted.stream,
-        "startSequence": str(first),
-        "endSequence": str(last),
-        "partitions": str(tasks),
-        "failOnDataLoss": str(not may_miss).lower(),
-    }
-    if wanted.subjects:
-        options["subjects"] = ",".join(wanted.subjects)
     if spark is None:
         with LoopThread() as loop:
             run_here(loop, _write_here(options, place_of(None, address), written))
@@ -118,46 +71,38 @@ def _write_by_spark(spark: SparkSession, options: dict[str, str], address: str, 
 
 
 async def _write_here(options: dict[str, str], place: Place, written: WrittenChunk) -> None:
-    """A file for each range of the plan, as Spark's tasks write them."""
-    read = ReadOptions.of(options)
+    """Write one file, as a task of Spark writes it."""
     place.make()
-    for number, part in enumerate(await planned(read)):
-        with pq.ParquetWriter(
-            f"{place}/part-{number:05}.zstd.parquet",
-            _SCHEMA,
-            compression="zstd",
-            # Payloads hardly repeat: trying a dictionary on them only costs.
-            use_dictionary=[name for name in CAPTURED if name != "data"],
-        ) as file:
-            await _write_rows(arriving(read, _SCHEMA, part), file, written)
-
-
-async def _write_rows(
-    arriving_rows: AsyncGenerator[pa.RecordBatch, None], file: pq.ParquetWriter, written: WrittenChunk
-) -> None:
     group: list[pa.RecordBatch] = []
     size = 0
     writing: asyncio.Future[None] | None = None
-    try:
-        async with contextlib.aclosing(arriving_rows) as batches:
-            async for batch in batches:
-                numbers = batch.column("sequence")
-                written.first = numbers[0].as_py() if written.first is None else written.first
-                written.last = numbers[-1].as_py()
-                written.messages += batch.num_rows
-                group.append(batch)
-                size += batch.nbytes
-                if size >= _GROUP:
-                    if writing is not None:
-                        await writing
-                    # In a thread, so that arriving messages are parsed at the same time.
-                    rows = pa.Table.from_batches(group)
-                    writing = asyncio.ensure_future(asyncio.to_thread(file.write_table, rows))
-                    group, size = [], 0
-    finally:
-        if writing is not None:
-            await writing
-    await asyncio.to_thread(file.write_table, pa.Table.from_batches(group, _SCHEMA))
+    with pq.ParquetWriter(
+        f"{place}/part-00000.zstd.parquet",
+        _SCHEMA,
+        compression="zstd",
+        # Payloads hardly repeat: trying a dictionary on them only costs.
+        use_dictionary=[name for name in CAPTURED if name != "data"],
+    ) as file:
+        try:
+            async with contextlib.aclosing(arriving(ReadOptions.of(options), _SCHEMA)) as batches:
+                async for batch in batches:
+                    numbers = batch.column("sequence")
+                    written.first = numbers[0].as_py() if written.first is None else written.first
+                    written.last = numbers[-1].as_py()
+                    written.messages += batch.num_rows
+                    group.append(batch)
+                    size += batch.nbytes
+                    if size >= _GROUP:
+                        if writing is not None:
+                            await writing
+                        # In a thread, so that arriving messages are parsed at the same time.
+                        rows = pa.Table.from_batches(group)
+                        writing = asyncio.ensure_future(asyncio.to_thread(file.write_table, rows))
+                        group, size = [], 0
+        finally:
+            if writing is not None:
+                await writing
+        await asyncio.to_thread(file.write_table, pa.Table.from_batches(group, _SCHEMA))
 
 
 _SCHEMA: Final = pa.schema([(name, ARROW[COLUMNS[name]]) for name in CAPTURED])
@@ -174,11 +119,8 @@ def end_of_chunk(first: int, last: int, *, remaining: int | None, average: int, 
     """Return the last sequence of the next chunk.
 
     Args:
-        first: its first sequence.
-        last: the last sequence wanted.
         remaining: the number of messages from first to last; None if unknown.
         average: bytes of a message.
-        chunk: messages wanted in a chunk.
     """
     rows = max(1, min(chunk, _BYTES // max(1, average)))
     span = last - first + 1

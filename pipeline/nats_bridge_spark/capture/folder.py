@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nats_bridge.client.stream_identity import KnownStream, MessageStamp
+from nats_bridge.client.stream_identity import MessageStamp
 from nats_bridge_spark.capture.place import Place
 from nats_bridge_spark.capture.saved_stream import SAVED, CaptureExtent, SavedStream
 from nats_bridge_spark.errors import OptionError, PipelineError
@@ -36,13 +36,7 @@ _NAME: Final = re.compile(r"chunk=(\d{20})-(\d{20})-(\d+)")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Chunk:
-    """A range of the stream that was captured at once.
-
-    Attributes:
-        first: the first sequence of the range.
-        last: the last one.
-        messages: the number of messages in the range.
-    """
+    """A range of the stream that was captured at once."""
 
     first: int
     last: int
@@ -56,13 +50,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A stream's history, or a part of it, in a directory.
-
-    Attributes:
-        saved: how the stream is configured.
-        extent: the part of the stream that the capture covers.
-        chunks: in the order of their sequences.
-    """
+    """A stream's history, or a part of it, in a directory."""
 
     saved: SavedStream
     extent: CaptureExtent
@@ -74,29 +62,13 @@ class Capture:
         return self.saved.name
 
     @property
-    def created(self) -> str:
-        """The creation time of the stream that its server reported first."""
-        return self.extent.created
-
-    @property
-    def known(self) -> KnownStream:
-        """The facts that identify the stream."""
-        return self.extent.known
-
-    @property
-    def subjects(self) -> tuple[str, ...]:
-        """The filters; none for all messages."""
-        return self.extent.subjects
-
-    @property
-    def begin(self) -> int:
-        """The first sequence that it is about."""
-        return self.extent.begin
-
-    @property
     def covered(self) -> int:
         """The sequence after the newest chunk or gap."""
-        ends = [self.begin - 1, *(last for _, last in self.extent.gaps), *(chunk.last for chunk in self.chunks[-1:])]
+        ends = [
+            self.extent.begin - 1,
+            *(last for _, last in self.extent.gaps),
+            *(chunk.last for chunk in self.chunks[-1:]),
+        ]
         return max(ends) + 1
 
     @property
@@ -106,7 +78,7 @@ class Capture:
 
     @property
     def last(self) -> int:
-        """The last sequence that it covers; `begin - 1` if it covers none."""
+        """The last sequence that it covers; `extent.begin - 1` if it covers none."""
         return self.next - 1
 
     @property
@@ -117,7 +89,7 @@ class Capture:
     @property
     def missing(self) -> int:
         """The number of covered sequences that have neither a message nor a gap."""
-        return self.next - self.begin - self.messages - sum(last - first + 1 for first, last in self.extent.gaps)
+        return self.next - self.extent.begin - self.messages - sum(last - first + 1 for first, last in self.extent.gaps)
 
 
 def capture_in(place: Place) -> Capture | None:
@@ -148,7 +120,7 @@ def _chunks(place: Place) -> Iterable[Chunk]:
 
 def _require_joined(place: Place, held: Capture) -> None:
     """Refuse chunks that overlap, and holes between them."""
-    at = held.begin
+    at = held.extent.begin
     for first, last, is_gap in sorted(
         [*((*gap, True) for gap in held.extent.gaps), *((each.first, each.last, False) for each in held.chunks)]
     ):
@@ -171,9 +143,6 @@ def _require_joined(place: Place, held: Capture) -> None:
 
 class CaptureFolder:
     """The folder for its writer.
-
-    Args:
-        place: the directory.
 
     Raises:
         OptionError: the directory has other contents.
@@ -231,8 +200,6 @@ class CaptureFolder:
         """Let the chunk whose files are at a path appear.
 
         Args:
-            path: from `staging`.
-            last: the last sequence of its range.
             messages: the number of messages; for 0, only the range is recorded.
             seen: messages that identify the stream from now on; empty to keep the known ones.
 
@@ -270,10 +237,5 @@ def require_free(place: Place) -> None:
         OptionError: the directory has other contents.
     """
     for name in place.names():
-        if name == "_capture.json":
-            raise OptionError(
-                f"{place}: holds a capture of another nats-bridge, in a layout that this one does not know: take"
-                " another directory"
-            )
         if name not in (STAGING, SAVED) and not name.startswith(f".{SAVED}"):
             raise OptionError(f"{place}: holds {name}, and is no capture: take an empty directory, or a new one")

@@ -10,61 +10,17 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from nats_bridge_spark.engine import is_local
 from nats_bridge_spark.errors import OptionError, PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-class Place(Protocol):
-    """A directory. Paths are relative to it, with slashes."""
-
-    def __str__(self) -> str: ...
-
-    def uri(self, path: str = "") -> str:
-        """Return the address of a path for Spark."""
-
-    def names(self, path: str = "") -> list[str]:
-        """Return the names in a directory, in order; none if it does not exist."""
-
-    def size(self, path: str) -> int | None:
-        """Return the size of a file in bytes; None if it does not exist."""
-
-    def read(self, path: str) -> str | None:
-        """Return a file's text; None if it does not exist."""
-
-    def replace(self, path: str, text: str) -> None:
-        """Write a file of the directory itself, so that every reader sees the old text or the new one."""
-
-    def make(self, path: str = "") -> None:
-        """Make a directory, with those above it."""
-
-    def move(self, source: str, target: str) -> bool:
-        """Rename a file, or a directory with its contents. Return False if it does not exist."""
-
-    def remove(self, path: str) -> None:
-        """Remove a file, or a directory with its contents, if it exists."""
-
-    def fetched(self, path: str) -> AbstractContextManager[str]:
-        """Return a file of this machine with the same bytes, for a while."""
-
-    def locked(self) -> AbstractContextManager[None]:
-        """Keep other processes of this machine from writing to it, if the file system supports locks.
-
-        Raises:
-            PipelineError: another one does.
-        """
-
-
-Places: TypeAlias = Callable[[str], Place]
-"""Finds the directory for a path or an address, and starts Spark if only Spark reaches it."""
 
 
 def absolute(path: str) -> str:
@@ -75,25 +31,21 @@ def absolute(path: str) -> str:
 def place_of(spark: SparkSession | None, path: str) -> Place:
     """Return the directory that a path or an address names.
 
-    Args:
-        spark: a session; may be None for a directory of this machine.
-        path: the path, or the address.
-
     Raises:
         OptionError: Spark does not support the address, or it needs a session.
     """
     if path.startswith("file:"):
-        return _LocalPlace(Path("/" + path.removeprefix("file:").lstrip("/")))
+        return Place(Path("/" + path.removeprefix("file:").lstrip("/")))
     if is_local(path):
-        return _LocalPlace(Path(path).absolute())
+        return Place(Path(path).absolute())
     if spark is None:
         raise OptionError(f"--engine local: only Spark reaches {path}; leave it out")
     return _HadoopPlace(spark, path)
 
 
 @dataclass(frozen=True, slots=True)
-class _LocalPlace:
-    """A directory of this machine, or one that is mounted here."""
+class Place:
+    """A directory of this machine, or one that is mounted here. Paths are relative to it, with slashes."""
 
     root: Path
 
@@ -101,10 +53,12 @@ class _LocalPlace:
         return str(self.root)
 
     def uri(self, path: str = "") -> str:
+        """Return the address of a path for Spark."""
         # Not quoted, because Spark takes the text literally.
         return f"file://{self._at(path)}"
 
     def names(self, path: str = "") -> list[str]:
+        """Return the names in a directory, in order; none if it does not exist."""
         place = self._at(path)
         try:
             return sorted(entry.name for entry in place.iterdir())
@@ -114,18 +68,21 @@ class _LocalPlace:
             raise OptionError(f"{place}: not a directory") from None
 
     def size(self, path: str) -> int | None:
+        """Return the size of a file in bytes; None if it does not exist."""
         try:
             return self._at(path).stat().st_size
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def read(self, path: str) -> str | None:
+        """Return a file's text; None if it does not exist."""
         try:
             return self._at(path).read_text("utf-8")
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def replace(self, path: str, text: str) -> None:
+        """Write a file of the directory itself, so that every reader sees the old text or the new one."""
         target = self._at(path)
         new = target.with_name(f".{target.name}.new")
         with new.open("w", encoding="utf-8") as stream:
@@ -136,6 +93,7 @@ class _LocalPlace:
         _sync(target.parent)
 
     def make(self, path: str = "") -> None:
+        """Make a directory, with those above it."""
         place = self._at(path)
         try:
             place.mkdir(parents=True, exist_ok=True)
@@ -145,6 +103,7 @@ class _LocalPlace:
             raise OptionError(f"{place}: cannot be made: {error.strerror}") from None
 
     def move(self, source: str, target: str) -> bool:
+        """Rename a file, or a directory with its contents. Return False if it does not exist."""
         begin, end = self._at(source), self._at(target)
         try:
             for file in begin.iterdir() if begin.is_dir() else ():
@@ -157,6 +116,7 @@ class _LocalPlace:
         return True
 
     def remove(self, path: str) -> None:
+        """Remove a file, or a directory with its contents, if it exists."""
         place = self._at(path)
         if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place)
@@ -164,10 +124,16 @@ class _LocalPlace:
             place.unlink(missing_ok=True)
 
     def fetched(self, path: str) -> AbstractContextManager[str]:
+        """Return a file of this machine with the same bytes, for a while."""
         return nullcontext(str(self._at(path)))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
+        """Keep other processes of this machine from writing to it, if the file system supports locks.
+
+        Raises:
+            PipelineError: another one does.
+        """
         descriptor = os.open(self.root, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -193,7 +159,7 @@ def _sync(place: Path) -> None:
         os.close(descriptor)
 
 
-class _HadoopPlace:
+class _HadoopPlace(Place):
     """A directory that Hadoop's file systems reach, through the Java of the Spark session."""
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
@@ -271,8 +237,9 @@ class _HadoopPlace:
             )
             yield file
 
-    def locked(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        yield
 
     def _at(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.uri(path))

@@ -22,20 +22,6 @@ _ROWS: Final = 10_000
 _BYTES: Final = 8 << 20
 
 
-def capture_at(spark: SparkSession | None, path: str) -> Capture:
-    """Return the current capture in a directory.
-
-    Args:
-        spark: a session that can reach other file systems; None for a directory of this machine.
-        path: a directory, or its address (`file:`, `hdfs:`, `s3a:`, …).
-
-    Raises:
-        OptionError: the directory has no capture.
-        PipelineError: it cannot be read.
-    """
-    return required_capture(place_of(spark, path))
-
-
 def required_capture(place: Place) -> Capture:
     """Return the capture in a directory that is already open."""
     held = capture_in(place)
@@ -44,9 +30,9 @@ def required_capture(place: Place) -> Capture:
     return held
 
 
-def is_capture(spark: SparkSession | None, path: str) -> bool:
+def is_capture(place: Place) -> bool:
     """Return whether there is a capture in a directory."""
-    return place_of(spark, path).size(SAVED) is not None
+    return place.size(SAVED) is not None
 
 
 def read_capture(
@@ -59,12 +45,6 @@ def read_capture(
     """Return the messages of a capture, each once, with the columns `nats_bridge_spark.columns.CAPTURED`.
 
     Rows of a file are sorted by sequence. Chunks that another run appends meanwhile are not read.
-
-    Args:
-        spark: a session.
-        path: the capture's directory, or its address.
-        first: the first sequence wanted; None for all from the beginning.
-        last: the last sequence wanted; None for all to the end.
 
     Raises:
         OptionError: the directory has no capture.
@@ -90,13 +70,6 @@ def captured_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a capture without Spark, in the order of their sequences.
 
-    Args:
-        place: the capture's directory.
-        capture: the contents of the capture.
-        columns: the ones wanted, with `sequence`.
-        first: the first sequence wanted; None for all from the beginning.
-        last: the last sequence wanted; None for all to the end.
-
     Raises:
         PipelineError: a file cannot be read.
     """
@@ -108,9 +81,8 @@ def captured_rows(
                 yield batch.filter(wanted if last is None else pc.and_(wanted, pc.less_equal(found, last)))
 
 
-def chunk_files(path: str, capture: Capture, first: int | None, last: int | None) -> list[str]:
+def chunk_files(place: Place, capture: Capture, first: int | None, last: int | None) -> list[str]:
     """Return the files on this machine with a range of sequences, in order; None means no bound."""
-    place = place_of(None, path)
     return [f"{place}/{file}" for file in _paths(place, capture, first, last)]
 
 
@@ -145,11 +117,6 @@ def bytes_in(metadata: pq.FileMetaData) -> int:
 
 def first_since(place: Place, capture: Capture, time_ns: int) -> int | None:
     """Return the sequence of the first captured message stored at a time or later; None without one.
-
-    Args:
-        place: the capture's directory.
-        capture: the contents of the capture.
-        time_ns: nanoseconds since 1970.
 
     Raises:
         PipelineError: a file cannot be read.

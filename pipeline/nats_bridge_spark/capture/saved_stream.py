@@ -32,8 +32,6 @@ class SavedConsumer:
     """A durable consumer.
 
     Attributes:
-        name: its name.
-        config: its configuration, as its server reports it.
         acknowledged: the stream's sequence up to which everything was acknowledged; for a consumer without
             acknowledgements, up to which it was delivered.
     """
@@ -56,8 +54,6 @@ class CaptureExtent:
 
     Attributes:
         created: when the stream was created, as its server reported it first.
-        subjects: the filters of the capture; none for all messages.
-        begin: the first sequence.
         seen: messages that identify the stream if its creation time changes.
         covered: the sequence after the newest chunk or gap when this was written.
         next: the capture resumes at least here, because there are no wanted messages from `covered` to here.
@@ -88,9 +84,7 @@ class SavedStream:
     """A stream's configuration, its durable consumers, and the extent of its capture.
 
     Attributes:
-        config: the configuration, as its server reports it.
         consumers: the durable ones; None if the user may not list them.
-        server: the version of that server.
         saved: the time of the requests, RFC 3339.
         extent: the extent of the capture; None if only the configuration was saved.
     """
@@ -118,10 +112,6 @@ class SavedStream:
     def of_json(cls, text: str, place: str) -> SavedStream:
         """Read the file.
 
-        Args:
-            text: of the file.
-            place: the file, for messages.
-
         Raises:
             PipelineError: it is something else, or of another version.
         """
@@ -144,9 +134,7 @@ async def saved_stream(connection: Connection, stream: str) -> SavedStream:
     """Ask for a stream's configuration, and for its durable consumers.
 
     Raises:
-        UnreachableError: no server answers.
         PipelineError: the stream does not exist.
-        ApiError: the server does not answer.
     """
     async with connected(connection) as opened:
         while True:

@@ -39,20 +39,18 @@ def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **gi
       nats-bridge backfill -c eu.yaml eu --capture captures/ORDERS
     """
     from nats_bridge.settings import load
-    from nats_bridge_spark.backfill.request import BackfillRequest
     from nats_bridge_spark.session import require_libraries
 
     require_libraries()
+    from nats_bridge_spark.backfill.job import BackfillRequest, backfill, rule_of
+    from nats_bridge_spark.engine import engine_session, is_local
+
     loaded, request = load(config), BackfillRequest(**given)
-
-    from nats_bridge_spark.backfill.job import backfill, rule_of
-
     rule_of(loaded, request.rule)
 
-    from nats_bridge_spark.capture.places import job_of_one_process
-
-    with job_of_one_process(f"backfill {request.rule}", settings) as places:
-        summaries = backfill(loaded, request, places)
+    here = request.capture is None or is_local(request.capture)
+    with engine_session(f"backfill {request.rule}", settings, here=here) as spark:
+        summaries = backfill(loaded, request, spark)
     show(
         lambda: {"sources": [summary.as_dict() for summary in summaries]},
         lambda: (line for summary in summaries for line in summary.lines()),

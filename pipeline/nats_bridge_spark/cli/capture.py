@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,6 +15,9 @@ from nats_bridge_spark.cli.options import bound, engine_option, spark_option
 
 if TYPE_CHECKING:
     from nats_bridge_spark.engine import Engine
+
+_SETTINGS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+"""Spark's default, INT96, has no statistics, so readers could not skip rows."""
 
 
 @click.command("capture")
@@ -88,10 +91,10 @@ def capture_command(
         return EXIT_GOOD
     require_libraries()
     from nats_bridge_spark.capture.account import AccountStreams
-    from nats_bridge_spark.capture.facts import facts_of
+    from nats_bridge_spark.capture.capturing import CHUNK, CaptureRequest, capture, facts_of
     from nats_bridge_spark.capture.place import absolute
-    from nats_bridge_spark.capture.wanted import CHUNK, INTERVAL, CaptureRequest
     from nats_bridge_spark.engine import engine_session, runs_here
+    from nats_bridge_spark.progress import watched
     from nats_bridge_spark.source.read_options import filters_of, require_name
 
     require_name("STREAM", stream)
@@ -104,8 +107,7 @@ def capture_command(
         end=bound("--to", given["end"]),
         chunk=given["chunk"] or CHUNK,
         allow_gaps=given["allow_gaps"],
-        continuous=given["continuous"] is not None,
-        interval=given["continuous"] or INTERVAL,
+        interval=given["continuous"],
     )
     # A missing server or stream is an error before Java has started.
     account = ask(AccountStreams.of(connection)) if everything else None
@@ -116,13 +118,10 @@ def capture_command(
         size = account.size
     here = runs_here(engine, settings, lambda: size, [wanted.directory])
 
-    from nats_bridge_spark.capture.capturing import capture
-    from nats_bridge_spark.progress import watched
-
     job = f"capture {stream}"
-    with engine_session(job, settings, here=here) as spark:
+    with engine_session(job, {**_SETTINGS, **settings}, here=here) as spark:
         if account is None:
-            with watched(spark, job, drains=wanted.continuous) as progress:
+            with watched(spark, job, drains=wanted.interval is not None) as progress:
                 result = capture(spark, wanted, progress)
             show(result.to_json, lambda: [result.line()], as_json=as_json)
             return EXIT_GOOD
@@ -135,11 +134,7 @@ def capture_command(
 
 
 def _all_of(first: str, second: str | None, given: dict[str, Any]) -> tuple[str, str]:
-    """Return a name for all streams, and the directory, which is the only argument.
-
-    Raises:
-        ConfigError: an option is for one stream.
-    """
+    """Return a name for all streams, and the directory, which is the only argument."""
     if second is not None:
         raise ConfigError(f"--all: captures every stream, including '{first}'; remove one of the two")
     for name, option in (("subjects", "subjects"), ("begin", "from"), ("end", "to"), ("continuous", "continuous")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -16,13 +17,14 @@ from nats_bridge.settings import Connection
 from nats_bridge_spark.cli.options import engine_option, spark_option
 
 if TYPE_CHECKING:
-    from nats_bridge_spark.diff.request import DiffRequest, SideLocation
-    from nats_bridge_spark.diff.run import DiffEngine
+    from nats_bridge_spark.diff.run import OpenSide
+    from nats_bridge_spark.diff.sides import DiffRequest, SideLocation
 
 
 _Value = TypeVar("_Value")
 
 _MEMORY: Final = "2g"
+_STREAM: Final = "stream:"
 _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id", "subject")
 
 
@@ -85,7 +87,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
 
     require_libraries()
     from nats_bridge_spark.diff.findings import KINDS
-    from nats_bridge_spark.diff.local_sides import local_engine, size_of
+    from nats_bridge_spark.diff.local_rows import local_engine, size_of
     from nats_bridge_spark.diff.run import compared
     from nats_bridge_spark.diff.summary import as_json, summary
     from nats_bridge_spark.engine import engine_session, runs_here
@@ -102,13 +104,13 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     here = runs_here(given["engine"], given["settings"], lambda: size_of(places), directories)
     settings = {"spark.driver.memory": _MEMORY, **given["settings"]}
     with engine_session("diff", settings, here=here) as spark, watched(spark, job) as progress:
-        engine: AbstractContextManager[DiffEngine] = local_engine()
+        engine: AbstractContextManager[OpenSide] = local_engine()
         if spark is not None:
             from nats_bridge_spark.diff.spark_rows import spark_engine
 
             engine = spark_engine(spark)
-        with engine as sides:
-            result = compared(sides, *places, wanted, progress)
+        with engine as opened:
+            result = compared(opened, *places, wanted, progress)
             if given["out"]:
                 progress.enter("writing the findings")
                 result.findings.write(given["out"])
@@ -122,11 +124,12 @@ def _short_name(place: SideLocation) -> str:
 
 
 def _place(side: int, text: str, given: dict[str, Any]) -> SideLocation:
-    from nats_bridge_spark.diff.request import SideLocation
+    from nats_bridge_spark.diff.sides import SideLocation
 
-    is_stream = SideLocation.is_stream(text)
+    is_path = "/" in text or "\\" in text or Path(text).exists()
+    is_stream = text.startswith(_STREAM) or not is_path
     return SideLocation(
-        name=SideLocation.bare(text),
+        name=text.removeprefix(_STREAM),
         connection=_connection(side, text, given) if is_stream else None,
         first=_of_side("from", side, given["first"]),
         last=_of_side("to", side, given["last"]),
@@ -152,8 +155,8 @@ def _connection(side: int, text: str, given: dict[str, Any]) -> Connection:
 
 
 def _wanted(left: SideLocation, given: dict[str, Any]) -> DiffRequest:
-    from nats_bridge_spark.diff.request import DiffRequest
     from nats_bridge_spark.diff.rules import named_by
+    from nats_bridge_spark.diff.sides import DiffRequest
 
     return DiffRequest(
         by=given["by"],

@@ -13,7 +13,7 @@ from nats_bridge.errors import EXIT_GOOD
 from nats_bridge_spark.cli.options import bound, spark_option
 
 if TYPE_CHECKING:
-    from nats_bridge_spark.restore.request import Selection
+    from nats_bridge_spark.restore.job import Selection
 
 
 @click.command("restore")
@@ -60,7 +60,6 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
     """
     from nats_bridge_spark.session import require_libraries
 
-    selection = _selection(given)
     connection = connection_named(**given)
     if only_permissions():
         from nats_bridge_spark.permissions import restore_permissions
@@ -69,9 +68,8 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
         return EXIT_GOOD
     require_libraries()
     from nats_bridge_spark.capture.place import absolute
-    from nats_bridge_spark.capture.places import job_of_one_process
-    from nats_bridge_spark.restore.job import restore
-    from nats_bridge_spark.restore.request import RestoreRequest
+    from nats_bridge_spark.engine import engine_session, is_local
+    from nats_bridge_spark.restore.job import RestoreRequest, restore
 
     request = RestoreRequest(
         connection=connection,
@@ -79,13 +77,13 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
         streams=given["streams"],
         name=given["name"],
         end=bound("--to", given["to"]),
-        selection=selection,
+        selection=_selection(given),
         without=given["without"],
         consumers=given["consumers"],
         hold=given["hold"],
     )
-    with job_of_one_process("restore", settings) as places:
-        summaries = restore(request, places)
+    with engine_session("restore", settings, here=is_local(request.directory)) as spark:
+        summaries = restore(request, spark)
     show(
         lambda: {"streams": [summary.as_dict() for summary in summaries]},
         lambda: (line for summary in summaries for line in summary.lines()),
@@ -98,7 +96,7 @@ def _selection(given: dict[str, Any]) -> Selection | None:
     """Return the transform and the subjects that it results in; None without one."""
     from nats_bridge.kinds.copying.entry_plan import destinations
     from nats_bridge_spark.diff.rules import transform_of
-    from nats_bridge_spark.restore.request import Selection
+    from nats_bridge_spark.restore.job import Selection
 
     if not given["transform"]:
         return None

@@ -61,11 +61,9 @@ class Comparison:
     """The two sides of a comparison, and how they are compared.
 
     Attributes:
-        by: how messages are identified.
         ignored_headers: names of headers that are not compared on both sides; case-sensitive, as on the server.
         source: with `provenance:right`, the stream that the right side has copies of.
         first: with `provenance:right`, the lowest sequence of the left side's range.
-        last: the highest sequence; None for no bound.
         rule: the rule or transform that makes copies of the left side's messages; None if both sides have the same
             form.
     """

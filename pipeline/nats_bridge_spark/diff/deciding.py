@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 
 from nats_bridge_spark.diff.comparing import By, Comparison
 from nats_bridge_spark.diff.provenance import provenance, same_source
-from nats_bridge_spark.diff.request import DiffRequest
 from nats_bridge_spark.diff.rows import Batches, Rows
-from nats_bridge_spark.diff.sides import Side
+from nats_bridge_spark.diff.sides import DiffRequest, Side
 from nats_bridge_spark.errors import OptionError
 from nats_transforms import header_block
 from nats_transforms.republish import Republish
@@ -21,19 +20,6 @@ from nats_transforms.sourcing import Sourcing
 
 _SAMPLE: Final = 200  # messages
 _MOST: Final = 0.9  # of the sample
-
-
-def decision(left: Side, right: Side, wanted: DiffRequest) -> tuple[By, str]:
-    """Return how messages are identified, and the reason as a sentence; empty if the user chose it.
-
-    Raises:
-        OptionError: nothing in them identifies them.
-    """
-    if wanted.by != "auto":
-        return wanted.by, ""
-    if wanted.rule is not None:
-        return "provenance:right", "the right side's messages are copies of the left side's"
-    return decide(left, right)
 
 
 def comparison_of(left: Side, by: By, wanted: DiffRequest) -> Comparison:
@@ -72,12 +58,16 @@ def _keeps_sequences(rule: Sourcing | Republish) -> bool:
     return isinstance(rule, Sourcing) and rule.mirrors
 
 
-def decide(left: Side, right: Side) -> tuple[By, str]:
-    """Decide from some messages of both sides. Return how messages are identified, and the reason as a sentence.
+def decision(left: Side, right: Side, wanted: DiffRequest) -> tuple[By, str]:
+    """Return how messages are identified, and the reason as a sentence; empty if the user chose it.
 
     Raises:
-        OptionError: nothing in them identifies them.
+        OptionError: nothing in the first messages of both sides identifies them.
     """
+    if wanted.by != "auto":
+        return wanted.by, ""
+    if wanted.rule is not None:
+        return "provenance:right", "the right side's messages are copies of the left side's"
     blocks = [_column(side.rows.first(_SAMPLE), "header_block") for side in (left, right)]
     sources = [_sources(each) for each in blocks]
     common = sources[0] & sources[1]

@@ -1,14 +1,19 @@
-"""Finds the differences of odd identities in their full messages, and counts them by kind with examples."""
+"""Finds the differences of odd identities in their full messages, and messages out of order; counts them with examples.
+
+Messages of different sources (or entries of a rule) have no order among each other, so each such group is compared
+alone: in the order of the right, a message is out of order if a higher sequence of the left comes before it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby, islice, pairwise
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from nats_bridge_spark.diff.comparing import Comparison, State
@@ -29,13 +34,6 @@ def odd_findings(left: Rows, right: Rows, matches: Rows, comparison: Comparison,
 
     The sequences of both sides are known by identity, so the messages are fetched by a join on sequence. If an identity
     has several messages on a side, only the lowest sequence is known, and the others are searched again.
-
-    Args:
-        left: the left side's messages.
-        right: the right side's.
-        matches: see `matching.matched`.
-        comparison: the comparison.
-        several: whether a side has more than one message of an identity.
     """
     messages = []
     for rows, name, is_right in ((left, "left", False), (right, "right", True)):
@@ -91,9 +89,6 @@ Overview: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, list[Findi
 def overview_of(findings: Rows) -> Overview:
     """Count findings, and keep the first ones.
 
-    Args:
-        findings: with the columns `FINDINGS`.
-
     Returns:
         How many there are of each kind, in the order of `KINDS`; the headers that differ most often; and
         the first ones of each kind, by sequence.
@@ -134,3 +129,33 @@ def _first_ones(every: Iterable[Finding]) -> dict[str, list[Finding]]:
 def _place(finding: Finding) -> tuple[int, str, int]:
     sequence = finding.right_sequence if finding.left_sequence is None else finding.left_sequence
     return sequence or 0, finding.field, finding.right_sequence or 0
+
+
+_PAIR: Final = ("source", "number", "group", "left", "right")
+
+
+def order_findings(matches: Rows) -> Rows:
+    """Return findings about the messages that are out of order, with columns `FINDINGS`.
+
+    Args:
+        matches: see `matching.matched`; of messages that a side has several times, the first ones count.
+    """
+    pairs = matches.where("common").selected(*_PAIR)
+    return pairs.together(["group"], [("group", "ascending"), ("right", "ascending")]).mapped(_overtaken, FINDINGS)
+
+
+def _overtaken(batches: Batches) -> Batches:
+    last, highest = None, 0
+    for batch in filter(len, batches):
+        groups, lefts = batch.column("group").to_numpy(), batch.column("left").to_numpy()
+        starts = [0, *(np.flatnonzero(np.diff(groups)) + 1), len(groups)]
+        overtaken = np.zeros(len(groups), np.bool_)
+        for start, end in pairwise(starts):
+            before = [highest if groups[start] == last else lefts[start]]
+            reached = np.maximum.accumulate(np.concatenate([before, lefts[start:end]]))
+            overtaken[start:end] = lefts[start:end] < reached[:-1]
+            last, highest = groups[start], reached[-1]
+        rows = batch.filter(pa.array(overtaken)).to_pylist()
+        yield from batches_of(
+            Finding("order", identity(row["source"], row["number"]), row["left"], row["right"]) for row in rows
+        )

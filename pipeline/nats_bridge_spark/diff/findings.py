@@ -46,14 +46,10 @@ class Finding(NamedTuple):
     """One difference; a row of `FINDINGS`.
 
     Attributes:
-        kind: one of `KINDS`.
         identity: the message's identity as text; empty if it has none.
-        left_sequence: the sequence in the left stream; None if it has no such message.
-        right_sequence: in the right one.
         field: the header of the finding, if it is about one; `left` or `right` for a duplicated or unidentified
             message.
         left_value: the readable value there; bytes that are not UTF-8 as `\\xNN`. None if it has none.
-        right_value: the value on the right.
     """
 
     kind: str
@@ -76,13 +72,7 @@ FINDINGS: Final = pa.schema(
 
 
 def found(identity: str, lefts: Sequence[ComparedMessage], rights: Sequence[ComparedMessage]) -> Iterator[Finding]:
-    """Yield the findings about one identity.
-
-    Args:
-        identity: the identity.
-        lefts: the messages that have it on the left, by sequence.
-        rights: those on the right.
-    """
+    """Yield the findings about one identity."""
     if len(lefts) <= 1 and len(rights) <= 1:
         yield from _pair(identity, lefts[0] if lefts else None, rights[0] if rights else None)
         return

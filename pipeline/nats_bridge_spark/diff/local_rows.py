@@ -1,7 +1,9 @@
-"""Rows in this process: stored in files that Arrow maps into memory."""
+"""Rows in this process, stored in files that Arrow maps into memory, and the sides of a comparison as such rows."""
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,11 +14,25 @@ from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from nats_bridge.cli.asking import ask
+from nats_bridge_spark.capture.place import place_of
+from nats_bridge_spark.capture.reading import bytes_in, chunk_files, file_batches, is_capture, required_capture
+from nats_bridge_spark.connections import connected
 from nats_bridge_spark.diff.rows import Aggregate, Batches, BatchFunction, SortKey
-from nats_bridge_spark.errors import OptionError
+from nats_bridge_spark.diff.run import OpenSide
+from nats_bridge_spark.diff.sides import COMPARED, SCHEMA, SideLocation, live_options, require_columns
+from nats_bridge_spark.engine import Size, run_here
+from nats_bridge_spark.errors import OptionError, PipelineError
+from nats_bridge_spark.progress import Progress
+from nats_bridge_spark.source.loop_thread import LoopThread
+from nats_bridge_spark.source.range_reader import arriving
+from nats_bridge_spark.source.read_options import ReadOptions
+from nats_bridge_spark.source.stream_state import state_of
+from nats_bridge_spark.subject_batch import by_subject
 
 _AT_ONCE: Final = 64 << 20  # bytes in memory, about
 
@@ -28,9 +44,7 @@ class LocalRows:
     """Implements `Rows`.
 
     Attributes:
-        schema: of the rows.
         parts: functions that each give the batches of a part, again and again.
-        folder: for files.
     """
 
     schema: pa.Schema
@@ -140,15 +154,7 @@ class LocalRows:
 
 
 class Spooling:
-    """Writes batches to a file, which is complete at the end of the block.
-
-    Args:
-        folder: for the file.
-        schema: of the batches.
-
-    Attributes:
-        batches: the rows, once they are complete.
-    """
+    """Writes batches to a file, which is complete at the end of the block."""
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         self.batches: list[pa.RecordBatch] = []
@@ -195,3 +201,104 @@ def _tables(batches: Batches) -> Iterator[pa.Table]:
             gathered, size = [], 0
     if gathered:
         yield pa.Table.from_batches(gathered)
+
+
+_KINDS: Final = {
+    pa.int64(): "bigint",
+    pa.int32(): "int",
+    pa.int16(): "smallint",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+}
+
+
+@contextlib.contextmanager
+def local_engine() -> Iterator[OpenSide]:
+    """Compare in this process. A stream is read once into a file, and files are removed when the block ends."""
+    with tempfile.TemporaryDirectory(prefix="nats-bridge-diff-") as name:
+        folder = Path(name)
+
+        def opened(place: SideLocation, progress: Progress) -> LocalRows:
+            if place.connection is None:
+                parts = [partial(_captured, place, file) for file in _files(place)]
+                return LocalRows(SCHEMA, tuple(parts), folder)
+            with Spooling(folder, SCHEMA) as spool, LoopThread() as loop:
+                run_here(loop, _read(place, spool, progress))
+            return LocalRows(SCHEMA, (partial(iter, spool.batches),), folder)
+
+        yield opened
+
+
+async def _read(place: SideLocation, spool: Spooling, progress: Progress) -> None:
+    options = ReadOptions.of(live_options(place) | {"partitions": "1"})
+    came = 0
+    progress.count = lambda: came
+    async with contextlib.aclosing(arriving(options, SCHEMA)) as batches:
+        async for batch in batches:
+            spool.add(batch)
+            came += batch.num_rows
+
+
+def _captured(place: SideLocation, file: str) -> Batches:
+    for batch in file_batches(file, COMPARED):
+        columns = [batch.column(field.name).cast(field.type) for field in SCHEMA]
+        columns = [pc.fill_null(each, b"") if each.type == pa.binary() else each for each in columns]
+        yield _wanted(place, pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+
+
+def _wanted(place: SideLocation, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of a batch that lie within the bounds, and have one of the subjects."""
+    if place.first is not None:
+        batch = batch.filter(pc.greater_equal(batch.column("sequence"), place.first))
+    if place.last is not None:
+        batch = batch.filter(pc.less_equal(batch.column("sequence"), place.last))
+    if place.subjects:
+        batch = batch.filter(by_subject(place.selects, batch.column("subject"), pa.bool_()))
+    return batch
+
+
+def _files(place: SideLocation) -> list[str]:
+    """Return the files of a capture, or all that are in a directory of Parquet."""
+    directory = place_of(None, place.name)
+    if is_capture(directory):
+        files = chunk_files(directory, required_capture(directory), place.first, place.last)
+    else:
+        # Spark's addresses may be patterns.
+        found = sorted(map(Path, glob.glob(str(directory))))  # noqa: PTH207  # of an absolute pattern
+        if not found:
+            raise PipelineError(f"{place.shown}: cannot be read as Parquet: there is no such file or directory")
+        inside = ((one, file) for one in found for file in ([one] if one.is_file() else sorted(one.rglob("*"))))
+        files = [
+            str(file)
+            for one, file in inside
+            if file.is_file() and not any(part[0] in "._" for part in file.relative_to(one).parts)
+        ]
+    for file in files:
+        try:
+            schema = pq.read_schema(file)
+        except pa.ArrowException as error:
+            raise PipelineError(f"{place.shown}: cannot be read as Parquet: {error}") from None
+        require_columns(place, {one.name: _KINDS.get(one.type, str(one.type)) for one in schema})
+    return files
+
+
+def size_of(places: Sequence[SideLocation]) -> Size:
+    """Return the approximate messages and bytes of both sides together, in streams or files.
+
+    Raises:
+        UnreachableError, PipelineError: as for `OpenSide`.
+    """
+    sizes = [ask(_live_size(place)) if place.connection else _captured_size(place) for place in places]
+    return sum(messages for messages, _ in sizes), sum(size for _, size in sizes)
+
+
+async def _live_size(place: SideLocation) -> Size:
+    assert place.connection is not None
+    async with connected(place.connection) as connection:
+        state = await state_of(connection, place.name)
+        return state.messages, state.size
+
+
+def _captured_size(place: SideLocation) -> Size:
+    metadata = [pq.read_metadata(file) for file in _files(place)]
+    return sum(each.num_rows for each in metadata), sum(map(bytes_in, metadata))

@@ -32,9 +32,6 @@ def read(rows: Rows, comparison: Comparison, *, right: bool, digested: bool = Fa
     """Return the messages of a side as they are compared.
 
     Args:
-        rows: with the columns of a side.
-        comparison: the comparison.
-        right: which side it is.
         digested: whether the payloads are digests already.
 
     Returns:
@@ -48,11 +45,6 @@ def read(rows: Rows, comparison: Comparison, *, right: bool, digested: bool = Fa
 
 def matched(left: Rows, right: Rows, comparison: Comparison) -> Rows:
     """One row per identity.
-
-    Args:
-        left: the left side's messages.
-        right: the right side's.
-        comparison: the comparison.
 
     Returns:
         columns `KEYS`, `left`, `right` (the lowest sequences), `group`, `lefts`, `rights` (how many messages each side
@@ -79,9 +71,6 @@ class Counts:
 
     Attributes:
         left: messages of the left that were compared, unidentified ones included.
-        right: the number of messages on the right.
-        equal: identities with one equal message on either side.
-        common: identities that both sides have.
         odd: identities that must be compared by their full messages.
         several: identities with more than one message on a side.
         ignored: the numbers of messages on the left and right for each part that was left out.

@@ -44,7 +44,6 @@ class Provenance:
 
     Attributes:
         source: the stream's name, with `:HASH` for an external one.
-        sequence: the message's sequence there.
         entry: the filters and destinations of the entry that copied it, as in the record; empty if it has none.
     """
 

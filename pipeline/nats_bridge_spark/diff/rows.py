@@ -25,12 +25,7 @@ class Rows(Protocol):
         """Return the rows with these columns only."""
 
     def mapped(self, function: BatchFunction, schema: pa.Schema) -> Self:
-        """Return the results of a function for each part.
-
-        Args:
-            function: called with the batches of a part; on Spark in another process.
-            schema: of the batches that it gives.
-        """
+        """Return the results of a function for each part."""
 
     def digested(self, name: str, columns: Sequence[str]) -> Self:
         """Return the rows with 64 bits in place of these columns. In a comparison, equal values have equal bits.
@@ -67,9 +62,6 @@ class Rows(Protocol):
 
     def write(self, folder: str) -> None:
         """Write the rows as Parquet.
-
-        Args:
-            folder: a directory, which is not there yet.
 
         Raises:
             OptionError: it is, or cannot be written.

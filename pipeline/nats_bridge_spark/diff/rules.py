@@ -20,10 +20,6 @@ from nats_transforms.sourcing import Sourcing
 def named_by(given: Mapping[str, Any], stream: str) -> Sourcing | Republish | None:
     """Return the rule for the options `--rule NAME` (of `-c FILE`) or `--transform SRC DEST`; None without them.
 
-    Args:
-        given: the options' values.
-        stream: the name of the copied stream; empty if unknown.
-
     Raises:
         ConfigError: both are given, or `-c FILE` is missing, or an error of `rule_of` or `transform_of`.
     """
@@ -41,11 +37,6 @@ def named_by(given: Mapping[str, Any], stream: str) -> Sourcing | Republish | No
 
 def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
     """Return the rule of this name, for the messages of a stream.
-
-    Args:
-        settings: the configuration.
-        name: the rule's.
-        stream: the name of the copied stream; may be empty if the rule has one source.
 
     Raises:
         ConfigError: the rule does not exist, makes no copies of this stream, or has an invalid transform.

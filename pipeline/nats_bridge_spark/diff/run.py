@@ -6,43 +6,67 @@ their sequences (`ordering`). Messages whose digests differ are fetched and comp
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import TypeAlias
 
 import pyarrow as pa
 
+from nats_bridge_spark.diff.comparing import Comparison
 from nats_bridge_spark.diff.deciding import comparison_of, decision
-from nats_bridge_spark.diff.details import odd_findings, overview_of
-from nats_bridge_spark.diff.findings import FINDINGS
-from nats_bridge_spark.diff.matching import counts, matched
-from nats_bridge_spark.diff.ordering import order_findings
-from nats_bridge_spark.diff.request import DiffRequest, SideLocation
-from nats_bridge_spark.diff.result import DiffResult
+from nats_bridge_spark.diff.details import odd_findings, order_findings, overview_of
+from nats_bridge_spark.diff.findings import FINDINGS, Finding
+from nats_bridge_spark.diff.matching import Counts, counts, matched
 from nats_bridge_spark.diff.rows import Batches, Rows
-from nats_bridge_spark.diff.sides import Side
+from nats_bridge_spark.diff.sides import DiffRequest, Side, SideLocation
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.subject_batch import by_subject
 from nats_transforms.republish import Republish
 from nats_transforms.sourcing import Sourcing
 
+
+@dataclass(frozen=True, slots=True)
+class DiffResult:
+    """The result.
+
+    Attributes:
+        reason: the reason for the chosen identity; empty if the user chose it.
+        left_out: messages of the left and of the right that were not compared: those that the rule does not copy, and
+            those of other sources.
+        headers: how many messages differ in a header, by its name; the most frequent ones.
+        findings: all findings, with the columns `findings.FINDINGS`; readable while the engine is open.
+    """
+
+    left: Side
+    right: Side
+    comparison: Comparison
+    reason: str
+    counts: Counts
+    left_out: tuple[int, int]
+    kinds: dict[str, int]
+    headers: dict[str, int]
+    examples: dict[str, list[Finding]]
+    allowed: frozenset[str]
+    findings: Rows = field(repr=False)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all findings are allowed ones."""
+        return not any(number for kind, number in self.kinds.items() if kind not in self.allowed)
+
+
 _SUBJECTS = pa.schema([("subject", pa.binary()), ("sequence", pa.int64())])
 
 
-class DiffEngine(Protocol):
-    """Opens the sides of a comparison."""
-
-    def rows(self, place: SideLocation, progress: Progress) -> Rows:
-        """Return the messages of a side, with the columns of `sides.SCHEMA`. They must not change.
-
-        Raises:
-            SchemaError: the files of a capture lack a column, or have it in another type.
-            PipelineError: the capture or stream does not exist.
-        """
+OpenSide: TypeAlias = Callable[[SideLocation, Progress], Rows]
+"""An engine: it returns the messages of a side with the columns of `sides.SCHEMA`, which must not change. It raises
+`SchemaError` if the files of a capture lack a column, and `PipelineError` if the side cannot be read."""
 
 
 def compared(
-    engine: DiffEngine, left: SideLocation, right: SideLocation, wanted: DiffRequest, progress: Progress | None = None
+    opened: OpenSide, left: SideLocation, right: SideLocation, wanted: DiffRequest, progress: Progress | None = None
 ) -> DiffResult:
     """Compare two sides. The findings can be read as long as the engine is open.
 
@@ -55,9 +79,9 @@ def compared(
         raise OptionError(f"both sides are the same: {left.shown}; say two streams or captures, or two ranges of one")
     # The right first: then the left has all that a copier has brought until then.
     progress.enter("reading the right side")
-    there = Side.of(right, engine.rows(right, progress))
+    there = Side.of(right, opened(right, progress))
     progress.enter("reading the left side")
-    here = Side.of(left, engine.rows(left, progress))
+    here = Side.of(left, opened(left, progress))
     by, reason = decision(here, there, wanted)
     comparison = comparison_of(here, by, wanted)
     messages = here.messages + there.messages
@@ -96,12 +120,7 @@ def compared(
 
 
 def _newest(rows: Rows, rule: Sourcing | Republish | None = None) -> Rows:
-    """Return the newest message of each subject.
-
-    Args:
-        rows: of a side.
-        rule: the rule that decides the subjects of copies and leaves messages out; None for the messages' own subjects.
-    """
+    """Return the newest message of each subject."""
     named = rows.selected("subject", "sequence")
     if rule is not None:
         named = named.mapped(partial(_renamed, rule), _SUBJECTS)

@@ -1,18 +1,58 @@
-"""The two sides of a comparison: streams, or captures of them, on whichever engine."""
+"""The request for a comparison, and its two sides: streams, or captures of them, on whichever engine."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import pyarrow as pa
 
+from nats_bridge.settings import Connection
 from nats_bridge_spark.columns import ARROW, CAPTURED, COLUMNS
-from nats_bridge_spark.connections import options_of
-from nats_bridge_spark.diff.request import SideLocation
+from nats_bridge_spark.connections import options_of_stream
+from nats_bridge_spark.diff.comparing import By
 from nats_bridge_spark.diff.rows import Rows
 from nats_bridge_spark.errors import PipelineError, SchemaError
+from nats_transforms.republish import Republish
+from nats_transforms.sourcing import Sourcing
+from nats_transforms.subject import matches
+
+
+@dataclass(frozen=True, slots=True)
+class SideLocation:
+    """The place of a side's messages."""
+
+    name: str
+    connection: Connection | None = None
+    first: int | None = None
+    last: int | None = None
+    subjects: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The name of the side in messages."""
+        return f"stream {self.name}" if self.connection is not None else f"capture {self.name}"
+
+    def selects(self, subject: bytes) -> bool:
+        """Return whether messages of a subject are wanted."""
+        return not self.subjects or any(matches(subject, pattern.encode()) for pattern in self.subjects)
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRequest:
+    """The request of a user.
+
+    Attributes:
+        source: the left stream's name in the right one's records; empty for its own name.
+    """
+
+    by: By | Literal["auto"] = "auto"
+    ignored_headers: tuple[bytes, ...] = ()
+    allowed: frozenset[str] = frozenset()
+    source: str = ""
+    rule: Sourcing | Republish | None = None
+
 
 COMPARED: Final = ("stream", "subject", "sequence", "header_block", "data")
 """The columns of a side."""
@@ -27,11 +67,6 @@ class Side:
     """A side of a comparison.
 
     Attributes:
-        place: the place of the messages.
-        stream: the name of their stream; empty if unknown.
-        messages: how many there are.
-        first: the lowest sequence.
-        last: the highest one.
         rows: the messages, with the columns `COMPARED`; they must not change.
     """
 
@@ -70,22 +105,11 @@ class Side:
 def live_options(place: SideLocation) -> dict[str, str]:
     """Return the options with which the data source reads a side that is a stream."""
     assert place.connection is not None
-    options = options_of(place.connection) | {"stream": place.name}
-    if place.first is not None:
-        options["startSequence"] = str(place.first)
-    if place.last is not None:
-        options["endSequence"] = str(place.last)
-    if place.subjects:
-        options["subjects"] = ",".join(place.subjects)
-    return options
+    return options_of_stream(place.connection, place.name, place.first, place.last, place.subjects)
 
 
 def require_columns(place: SideLocation, kinds: Mapping[str, str]) -> None:
     """Check the columns of a side in Parquet.
-
-    Args:
-        place: the side.
-        kinds: the type of each column, as Spark calls it.
 
     Raises:
         SchemaError: one is missing, or of another type.

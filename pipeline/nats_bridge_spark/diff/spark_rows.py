@@ -13,11 +13,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
+from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.capture.reading import is_capture, read_capture
 from nats_bridge_spark.columns import ARROW, ddl
-from nats_bridge_spark.diff.request import SideLocation
 from nats_bridge_spark.diff.rows import Aggregate, BatchFunction, SortKey
-from nats_bridge_spark.diff.sides import COMPARED, TEXTS, live_options, require_columns
+from nats_bridge_spark.diff.run import OpenSide
+from nats_bridge_spark.diff.sides import COMPARED, TEXTS, SideLocation, live_options, require_columns
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.subject_column import wanted_function
@@ -40,7 +41,6 @@ class SparkRows:
     """Implements `Rows`.
 
     Attributes:
-        frame: the rows.
         held: the frames kept by `kept`, for all rows of a comparison.
     """
 
@@ -119,30 +119,23 @@ def _ddl(schema: pa.Schema) -> str:
     return ", ".join(f"`{field.name}` {_NAMES[field.type]}" for field in schema)
 
 
-@dataclass(frozen=True, slots=True)
-class SparkEngine:
-    """Implements `DiffEngine`."""
-
-    spark: SparkSession
-    held: list[DataFrame]
-
-    def rows(self, place: SideLocation, _: Progress) -> SparkRows:
-        """A stream is read from its server once and kept, so that the rows do not change."""
-        rows = SparkRows(_live(self.spark, place) if place.connection else _captured(self.spark, place), self.held)
-        return rows.kept() if place.connection else rows
-
-
 @contextmanager
-def spark_engine(spark: SparkSession) -> Iterator[SparkEngine]:
-    """Compare on Spark, with `_SETTINGS` for the length of the block."""
+def spark_engine(spark: SparkSession) -> Iterator[OpenSide]:
+    """Compare on Spark, with `_SETTINGS`. A stream is read from its server once and kept, so rows do not change."""
     before = {name: spark.conf.get(name, None) for name in _SETTINGS}
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
-    engine = SparkEngine(spark, [])
+    held: list[DataFrame] = []
+
+    def opened(place: SideLocation, _: Progress) -> SparkRows:
+        if place.connection:
+            return SparkRows(_live(spark, place), held).kept()
+        return SparkRows(_captured(spark, place), held)
+
     try:
-        yield engine
+        yield opened
     finally:
-        for frame in engine.held:
+        for frame in held:
             frame.unpersist()
         for name, earlier in before.items():
             if earlier is None:
@@ -159,7 +152,7 @@ def _captured(spark: SparkSession, place: SideLocation) -> DataFrame:
     try:
         frame = (
             read_capture(spark, place.name, first=place.first, last=place.last)
-            if is_capture(spark, place.name)
+            if is_capture(place_of(spark, place.name))
             else spark.read.parquet(place.name)
         )
     except AnalysisException as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 from nats_bridge.observability.printable import printable
 from nats_bridge_spark.diff.findings import KINDS, Finding
-from nats_bridge_spark.diff.result import DiffResult
+from nats_bridge_spark.diff.run import DiffResult
 
 _BY = {
     "sequence": "their sequences",

@@ -60,7 +60,6 @@ class RestoreMark:
     """The source of a restored stream.
 
     Attributes:
-        stream: the captured stream.
         created: when that was created, as its server reported it.
         selection: identifies the transforms; empty without any.
     """
@@ -95,14 +94,7 @@ def probe_of(stream: str) -> str:
 
 
 def restored_config(saved: Json, name: str, subjects: Sequence[str] | None, without: Collection[str]) -> Json:
-    """Return the configuration that a restored stream ends with, without its mark.
-
-    Args:
-        saved: the captured stream's.
-        name: the name of the restored stream.
-        subjects: its subjects; None for the captured stream's.
-        without: members to leave out.
-    """
+    """Return the configuration that a restored stream ends with, without its mark."""
     config = {member: value for member, value in saved.items() if member not in (*_NEVER, *without)}
     metadata = {key: value for key, value in (saved.get("metadata") or {}).items() if not key.startswith("_nats.")}
     config.pop("metadata", None)
@@ -112,13 +104,7 @@ def restored_config(saved: Json, name: str, subjects: Sequence[str] | None, with
 
 
 def restoring_config(restored: Json, mark: RestoreMark, generation: str) -> Json:
-    """Return the configuration that a stream has while it is restored.
-
-    Args:
-        restored: the final configuration.
-        mark: the description of the restore.
-        generation: of the present attempt.
-    """
+    """Return the configuration that a stream has while it is restored."""
     name = str(restored["name"])
     config = {member: value for member, value in restored.items() if member not in _LAST}
     return {
@@ -135,10 +121,6 @@ def restoring_config(restored: Json, mark: RestoreMark, generation: str) -> Json
 
 def unsupported(restored: Json, server_version: str) -> tuple[tuple[str, ...], str]:
     """Return the reason why a server does not take a configuration.
-
-    Args:
-        restored: the configuration.
-        server_version: the server's version; one that is newer than all known ones counts as the newest.
 
     Returns:
         The members that it does not support, and its refusal (empty without one).
@@ -162,13 +144,7 @@ def commands(saved: Json) -> bool:
 
 
 def consumer_config(saved: Json, acknowledged: int, last: int) -> Json:
-    """Return the configuration of a restored consumer, which begins after its acknowledged messages.
-
-    Args:
-        saved: the configuration that it had.
-        acknowledged: the sequence up to which everything was acknowledged; 0 for nothing.
-        last: the last sequence that was restored.
-    """
+    """Return the configuration of a restored consumer, which begins after its acknowledged messages."""
     config = dict(saved)
     config["metadata"] = {k: v for k, v in (saved.get("metadata") or {}).items() if not k.startswith("_nats.")}
     if acknowledged:

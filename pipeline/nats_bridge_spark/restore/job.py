@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.errors import ApiError
-from nats_bridge_spark.backfill.history import CapturedHistory
+from nats_bridge.settings import Connection as ConnectionSettings
+from nats_bridge_spark.backfill.history import captured_history
 from nats_bridge_spark.capture.folder import Capture, capture_in
-from nats_bridge_spark.capture.place import Place, Places
+from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.capture.reading import first_since
 from nats_bridge_spark.capture.saved_stream import SAVED, SavedStream
 from nats_bridge_spark.connections import connected
@@ -31,60 +32,122 @@ from nats_bridge_spark.restore.configuration import (
     unsupported,
 )
 from nats_bridge_spark.restore.object_store import purge_orphans
-from nats_bridge_spark.restore.request import RestoreRequest, Selection, Summary
 from nats_bridge_spark.restore.task import StreamRestore
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_transforms.dialect import server_dialect
+from nats_transforms.sourcing import Sourcing
 from nats_transforms.timestamp import nanoseconds_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+Consumers = Literal["resume", "as-saved", "none"]
+"""How durable consumers are restored: after their acknowledged messages, as they were configured, or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The transforms that change subjects during a restore.
+
+    Attributes:
+        subjects: the subjects of the restored stream; none for those of the captured one.
+    """
+
+    sourcing: Sourcing
+    subjects: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRequest:
+    """The request, as the command line gives it.
+
+    Attributes:
+        directory: a capture, or a directory of captures; a path, or an address that Spark supports.
+        end: the last sequence, or a time (RFC 3339) at or after which no message was stored; None for all.
+        patience: seconds for which the server may be down, or refuse to store.
+
+    Raises:
+        OptionError: two of them exclude each other.
+    """
+
+    connection: ConnectionSettings = field(repr=False)
+    directory: str
+    streams: tuple[str, ...] = ()
+    name: str | None = None
+    end: int | str | None = None
+    selection: Selection | None = None
+    without: tuple[str, ...] = ()
+    consumers: Consumers = "resume"
+    hold: bool = False
+    patience: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.hold and self.consumers == "as-saved":
+            raise OptionError("--hold: makes no consumers; leave out --consumers")
+
+
+@dataclass(slots=True)
+class Summary:
+    """The result for one stream.
+
+    Attributes:
+        changed: messages whose headers could not be given back as they were.
+        orphans: chunks of an object store that no longer belonged to an object; they were removed again.
+        state: `restored`, `held` (not open yet), or `there` (by an earlier run).
+    """
+
+    captured: str
+    stream: str
+    messages: int = 0
+    first: int = 1
+    last: int = 0
+    unselected: int = 0
+    changed: int = 0
+    orphans: int = 0
+    consumers: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    state: Literal["restored", "held", "there"] = "restored"
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the summary as plain data."""
+        return {**asdict(self), "seconds": round(self.seconds, 3)}
+
+    def lines(self) -> list[str]:
+        """Return the summary as lines of text."""
+        name = self.captured if self.captured == self.stream else f"{self.captured} → {self.stream}"
+        if self.state == "there":
+            return [f"{name}: restored by an earlier run, up to {self.last}"]
+        what = f"{self.messages:,} message{'' if self.messages == 1 else 's'}"
+        what += f" ({self.first} to {self.last})" if self.messages else ""
+        more = [
+            (self.unselected, "not selected"),
+            (self.changed, "with fewer or renamed headers"),
+            (self.orphans, "chunks of replaced or deleted objects removed again"),
+        ]
+        rest = "".join(f", {count:,} {said}" for count, said in more if count)
+        made = f"; consumers: {', '.join(self.consumers)}" if self.consumers else ""
+        held = "; held: run it again without --hold to open it" if self.state == "held" else ""
+        lines = [f"{name}: {what} restored{rest}{made}{held}; {self.seconds:.1f} s"]
+        if self.left_out:
+            lines.append(f"  not restored: {', '.join(self.left_out)}")
+        return lines
+
 
 _KEPT: Final = "what was restored stays: run the same command again"
 
 
-@dataclass(frozen=True, slots=True)
-class _Saved:
-    """A captured stream.
-
-    Attributes:
-        place: the capture's directory.
-        stream: how it was configured.
-        capture: the capture of its messages; None if only the configuration was saved.
-    """
+class _Saved(NamedTuple):
+    """A captured stream: its directory, its configuration, and its messages (None if they were not captured)."""
 
     place: Place
     stream: SavedStream
     capture: Capture | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """A stream to restore.
-
-    Attributes:
-        saved: the captured stream.
-        config: the final configuration, without its mark.
-        mark: the description of the restore.
-        begin: its first sequence.
-        there: the stream's `STREAM.INFO`; None before it is created.
-    """
-
-    saved: _Saved
-    config: Json
-    mark: RestoreMark
-    begin: int
-    there: Json | None
-
-    @property
-    def name(self) -> str:
-        """The restored stream's."""
-        return str(self.config["name"])
-
-
-def restore(request: RestoreRequest, places: Places) -> list[Summary]:
+def restore(request: RestoreRequest, spark: SparkSession | None) -> list[Summary]:
     """Restore the streams of a directory.
-
-    Args:
-        request: the wanted restore.
-        places: finds the directory, and those in it.
 
     Returns:
         One summary per stream.
@@ -93,11 +156,11 @@ def restore(request: RestoreRequest, places: Places) -> list[Summary]:
         PipelineError, BridgeError: the restore cannot continue. Restored messages stay; the same command continues
             after them.
     """
-    saved = _found(places, request)
+    saved = _found(spark, request)
     with LoopThread() as loop, loop.within(connected(request.connection)) as connection:
         _require_new(connection.server_version)
-        planned = [loop.run(_plan(connection, each, request)) for each in saved]
-        return [_Job(request, loop, connection, each).restored() for each in planned]
+        jobs = [loop.run(_planned(request, loop, connection, each)) for each in saved]
+        return [job.restored() for job in jobs]
 
 
 def _require_new(version: str) -> None:
@@ -108,12 +171,12 @@ def _require_new(version: str) -> None:
         )
 
 
-def _found(places: Places, request: RestoreRequest) -> list[_Saved]:
+def _found(spark: SparkSession | None, request: RestoreRequest) -> list[_Saved]:
     """Return the captures that are wanted, by name."""
-    place = places(request.directory)
+    place = place_of(spark, request.directory)
     whole = place.size(SAVED) is not None
     paths = [""] if whole else [name for name in place.names() if place.size(f"{name}/{SAVED}") is not None]
-    found = [_saved(places(f"{request.directory}/{path}" if path else request.directory)) for path in paths]
+    found = [_saved(place_of(spark, f"{request.directory}/{path}" if path else request.directory)) for path in paths]
     if not found:
         raise OptionError(f"{place}: holds no capture: there is no {SAVED}; nats-bridge capture writes it")
     names = [each.stream.name for each in found]
@@ -136,13 +199,8 @@ def _saved(place: Place) -> _Saved:
     return _Saved(place, stream, capture_in(place))
 
 
-async def _plan(connection: Connection, saved: _Saved, request: RestoreRequest) -> _Planned:
-    """Check one stream.
-
-    Raises:
-        OptionError: something cannot be restored, or not by this server.
-        ApiError: the server does not answer.
-    """
+async def _planned(request: RestoreRequest, loop: LoopThread, connection: Connection, saved: _Saved) -> _Job:
+    """Check one stream."""
     selection, capture = request.selection, saved.capture
     name = request.name or saved.stream.name
     subjects = selection.subjects if selection else None
@@ -159,7 +217,7 @@ async def _plan(connection: Connection, saved: _Saved, request: RestoreRequest) 
     if unknown:
         options = " ".join(f"--without {member}" for member in unknown)
         raise OptionError(f"{place} does not know {', '.join(unknown)}: say {options} to restore it without")
-    mark = RestoreMark(saved.stream.name, capture.created if capture else "", _identity(selection))
+    mark = RestoreMark(saved.stream.name, capture.extent.created if capture else "", _identity(selection))
     there: Json | None = None
     try:
         there = await connection.api.stream_info(name)
@@ -173,7 +231,7 @@ async def _plan(connection: Connection, saved: _Saved, request: RestoreRequest) 
             f"stream '{name}': exists, with {messages:,} message{'' if messages == 1 else 's'}; a restore makes a new"
             " one: delete that one, or use --as NAME"
         )
-    return _Planned(saved, config, mark, capture.begin if capture else 1, there)
+    return _Job(request, loop, connection, saved, config, mark, there)
 
 
 async def _require_free(connection: Connection, name: str, subjects: list[str]) -> None:
@@ -198,29 +256,43 @@ def _identity(selection: Selection | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One stream of a restore."""
+    """One stream of a restore.
+
+    Attributes:
+        config: the final configuration, without its mark.
+    """
 
     request: RestoreRequest
     loop: LoopThread
     connection: Connection
-    planned: _Planned
+    saved: _Saved
+    config: Json
+    mark: RestoreMark
+    there: Json | None
+
+    @property
+    def name(self) -> str:
+        """The restored stream's name."""
+        return str(self.config["name"])
+
+    @property
+    def begin(self) -> int:
+        """The first sequence."""
+        return self.saved.capture.extent.begin if self.saved.capture else 1
 
     def restored(self) -> Summary:
         """Create the stream, publish its messages, open it, and create its consumers. Skip finished steps."""
-        planned, request, began = self.planned, self.request, time.monotonic()
-        saved = planned.saved
+        saved, request, began = self.saved, self.request, time.monotonic()
         copying = tuple(member for member in ("mirror", "sources") if saved.stream.config.get(member))
-        summary = Summary(saved.stream.name, planned.name, left_out=copying + request.without)
-        if planned.there is not None and RestoreMark.of(planned.there["config"])[1]:
-            summary.state, summary.last = "there", int(planned.there["state"]["last_seq"])
+        summary = Summary(saved.stream.name, self.name, left_out=copying + request.without)
+        if self.there is not None and RestoreMark.of(self.there["config"])[1]:
+            summary.state, summary.last = "there", int(self.there["state"]["last_seq"])
         else:
             self._publish(summary)
             if request.hold:
                 summary.state = "held"
             else:
-                summary.orphans = self.loop.run(
-                    purge_orphans(self.connection.api, planned.name, planned.config["subjects"])
-                )
+                summary.orphans = self.loop.run(purge_orphans(self.connection.api, self.name, self.config["subjects"]))
                 self.loop.run(self._opened())
         if summary.state != "held":
             self.loop.run(self._with_consumers(summary))
@@ -229,31 +301,31 @@ class _Job:
 
     def _publish(self, summary: Summary) -> None:
         """Give the stream its messages."""
-        planned, request, capture = self.planned, self.request, self.planned.saved.capture
+        request, capture = self.request, self.saved.capture
         last = self._last(capture)
-        there = planned.there or self.loop.run(self._created())
+        there = self.there or self.loop.run(self._created())
         reached = int(there["state"]["last_seq"])
         if reached > last:
             raise OptionError(
-                f"stream '{planned.name}': is restored up to sequence {reached} already, and {last} is wanted: delete"
+                f"stream '{self.name}': is restored up to sequence {reached} already, and {last} is wanted: delete"
                 " it to restore less"
             )
-        summary.first, summary.last = max(reached + 1, planned.begin), last
+        summary.first, summary.last = max(reached + 1, self.begin), last
         if capture is None:
             return
         work = StreamRestore(
-            config=planned.config,
-            mark=planned.mark,
+            config=self.config,
+            mark=self.mark,
             sourcing=request.selection.sourcing if request.selection else None,
-            history=CapturedHistory(planned.saved.place, capture, last),
+            history=captured_history(self.saved.place, capture, last),
             known=KnownStream.of(there),
             patience=request.patience,
             reached=reached,
         )
-        with watched(None, f"restore {planned.name}", total=last - reached) as progress:
+        with watched(None, f"restore {self.name}", total=last - reached) as progress:
             progress.kept = _KEPT
             progress.enter("publishing", count=lambda: work.reached - reached)
-            name = f"nats-bridge-restore {planned.name}"
+            name = f"nats-bridge-restore {self.name}"
             with self.loop.within(connected(request.connection, client_name=name)) as connection:
                 run_here(self.loop, work.run(connection))
             progress.add(work.counts["restored"])
@@ -266,29 +338,24 @@ class _Job:
             return 0
         end = self.request.end
         if isinstance(end, str):
-            first = first_since(self.planned.saved.place, capture, nanoseconds_of(end))
+            first = first_since(self.saved.place, capture, nanoseconds_of(end))
             return capture.last if first is None else first - 1
-        return capture.last if end is None else max(min(end, capture.last), capture.begin - 1)
+        return capture.last if end is None else max(min(end, capture.last), capture.extent.begin - 1)
 
     async def _created(self) -> Json:
         """Create the stream, closed."""
-        planned = self.planned
-        config = restoring_config(planned.config, planned.mark, secrets.token_hex(GENERATION // 2))
-        if planned.begin > 1:
-            config["first_seq"] = planned.begin
+        config = restoring_config(self.config, self.mark, secrets.token_hex(GENERATION // 2))
+        if self.begin > 1:
+            config["first_seq"] = self.begin
         return await self._asked("STREAM.CREATE", config)
 
     async def _opened(self) -> None:
-        config = self.planned.config
-        metadata = {**config.get("metadata", {}), **self.planned.mark.metadata(done=True)}
+        config = self.config
+        metadata = {**config.get("metadata", {}), **self.mark.metadata(done=True)}
         await self._asked("STREAM.UPDATE", {**config, "metadata": metadata})
 
     async def _asked(self, request: str, config: Json) -> Json:
-        """Return the stream as the server has it after a request.
-
-        Raises:
-            PipelineError: the server refuses the configuration.
-        """
+        """Return the stream as the server has it after a request."""
         try:
             return await self.connection.api.request(f"{request}.{config['name']}", config)
         except ApiError as error:
@@ -301,8 +368,8 @@ class _Job:
 
     async def _with_consumers(self, summary: Summary) -> None:
         """Create the consumers that are missing."""
-        planned, request, api = self.planned, self.request, self.connection.api
-        consumers = planned.saved.stream.consumers
+        request, api = self.request, self.connection.api
+        consumers = self.saved.stream.consumers
         if consumers is None:
             summary.left_out += ("consumers, which could not be listed",)
             return
@@ -315,19 +382,19 @@ class _Job:
             if commands(each.config):
                 summary.left_out += (f"consumer {each.name}, whose messages would be commands to the server",)
                 continue
-            if await api.consumer_info(planned.name, each.name) is not None:
+            if await api.consumer_info(self.name, each.name) is not None:
                 continue
             # Consumers of work queues receive everything, and without messages there is no position to resume at.
-            resumes = request.consumers == "resume" and planned.saved.capture is not None
+            resumes = request.consumers == "resume" and self.saved.capture is not None
             position = each.acknowledged if resumes else 0
             config: dict[str, Any] = consumer_config(each.config, position, summary.last)
             try:
-                await api.create_durable(planned.name, config)
+                await api.create_durable(self.name, config)
             except ApiError as error:
                 if error.retriable:
                     raise
                 raise PipelineError(
-                    f"stream '{planned.name}': is restored; the server refuses consumer '{each.name}':"
+                    f"stream '{self.name}': is restored; the server refuses consumer '{each.name}':"
                     f" {error.description} ({error.err_code}); --consumers none leaves all out"
                 ) from None
             made.append(each.name)

@@ -25,15 +25,10 @@ async def purge_orphans(api: JetStreamApi, stream: str, subjects: Collection[str
     """Purge the chunks that no object names, from a stream that no client writes to.
 
     Args:
-        api: of a connection that may purge the stream.
-        stream: its name.
         subjects: the subjects of the open stream; without those of an object store, nothing is done.
 
     Returns:
         The number of chunks.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     purged = 0
     for prefix in _buckets(subjects):

@@ -32,7 +32,7 @@ from nats_bridge.consuming.stream_range import messages
 from nats_bridge.errors import ApiError
 from nats_bridge.kinds.copying.target import Target, last_sequence_behind
 from nats_bridge.kinds.copying.writing.in_flight import LEAST
-from nats_bridge_spark.backfill.history import CapturedHistory, pieces
+from nats_bridge_spark.backfill.history import MessageHistory, pieces
 from nats_bridge_spark.errors import DataLostError, PipelineError, RowError, UnreachableError
 from nats_bridge_spark.restore.configuration import (
     FILLER,
@@ -43,9 +43,9 @@ from nats_bridge_spark.restore.configuration import (
     restoring_config,
     subject_of,
 )
-from nats_bridge_spark.restore.message_ids import RememberedIds
 from nats_bridge_spark.restore.sequenced_publishing import (
     InterruptedPublishingError,
+    RememberedIds,
     publishing,
 )
 from nats_bridge_spark.row_bundle import RowBundle, constant, joined
@@ -85,7 +85,6 @@ class _Selected:
     Attributes:
         messages: the selected ones, under their own subjects.
         ids: message ids, by the place of their message.
-        sequences: of all rows.
         changed: the sequences of messages whose headers could not be given back as they were.
     """
 
@@ -100,20 +99,15 @@ class StreamRestore:
     """The restore of one stream.
 
     Attributes:
-        config: the final configuration.
-        mark: the description of the restore.
-        sourcing: selects messages and changes their subjects; None for no change.
         history: the captured messages; they end with the last sequence of the stream.
-        known: the facts that identify the stream.
         patience: seconds without progress after which it ends.
         counts: the numbers of messages that were `restored`, `unselected` and `changed`.
-        reached: the last sequence that is known to be stored.
     """
 
     config: Json
     mark: RestoreMark
     sourcing: Sourcing | None
-    history: CapturedHistory
+    history: MessageHistory
     known: KnownStream
     patience: float = 60.0
     counts: dict[str, int] = field(default_factory=lambda: {"restored": 0, "unselected": 0, "changed": 0})
@@ -127,9 +121,6 @@ class StreamRestore:
 
     async def run(self, connection: Connection) -> None:
         """Restore the messages.
-
-        Args:
-            connection: the connection of the stream.
 
         Raises:
             RowError: the stream does not take a message.
@@ -236,11 +227,7 @@ class _Round:
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def _selected(self, rows: pa.RecordBatch) -> _Selected:
-        """Return the rows as they are to be stored.
-
-        Raises:
-            RowError: one of them cannot be published.
-        """
+        """Return the rows as they are to be stored."""
         subjects, sequences, _, blocks, payloads = rows.columns
         numbers: list[int] = sequences.to_pylist()
         subjects = self._destinations(subjects.cast(pa.binary()), numbers)
@@ -302,11 +289,7 @@ class _Round:
         return self._target.with_renamed(self._target.without_withheld(block))
 
     def _compare(self, rows: _Selected, last: int, held: dict[int, _Stored]) -> None:
-        """Compare the messages in the stream with rows.
-
-        Raises:
-            DataLostError: it is something else.
-        """
+        """Compare the messages in the stream with rows."""
         if self._is_random or rows.sequences[0] > last:
             return
         messages = rows.messages

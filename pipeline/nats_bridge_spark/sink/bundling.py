@@ -44,9 +44,8 @@ from nats_bridge.kinds.copying.target import Target
 from nats_bridge.observability.printable import printable
 from nats_bridge_spark.errors import RowError
 from nats_bridge_spark.row_bundle import RowBundle, as_text, constant, first_with, joined
-from nats_bridge_spark.sink.layout import RowLayout
-from nats_bridge_spark.sink.row_ids import RowPlace
-from nats_bridge_spark.sink.stored_rows import StoredRows
+from nats_bridge_spark.sink.plan import RowLayout
+from nats_bridge_spark.sink.stored_rows import RowPlace, StoredRows
 from nats_transforms import header_block
 from nats_transforms.republish import unpublishable
 
@@ -59,28 +58,11 @@ _BEHIND_ID = constant(b"\r\n\r\n")
 _DASH = constant(b"-")
 
 
-class ForeignSubjectError(RowError):
-    """A row's subject is outside the stream's subjects.
-
-    Args:
-        message: the row, and the subjects that the stream stores.
-        subject: the row's.
-    """
-
-    def __init__(self, message: str, subject: str) -> None:
-        super().__init__(message)
-        self.subject = subject
-
-
 class BundleBuilder:
     """Builds the messages of a task's rows.
 
     Args:
-        layout: the meaning of the columns.
-        place: the task, and the prefix of its ids.
-        target: the stream that receives.
         max_payload: the maximum bytes of a message on the server, including headers.
-        check_subjects: whether subjects must be the stream's.
     """
 
     def __init__(
@@ -276,12 +258,11 @@ class BundleBuilder:
             )
         if self._check_subjects and not target.takes(subject):
             patterns = ", ".join(pattern.decode("utf-8", "replace") for pattern in target.subjects[:5])
-            wrong = self._wrong(
+            raise self._wrong(
                 first + first_with(subject, subjects),
                 subject,
                 f"stream '{target.name}' does not store this subject, but {patterns or 'none'}",
             )
-            raise ForeignSubjectError(wrong.message, subject.decode())
 
     def _is_stored(self, stored: StoredRows, row: int, check: int, subject: bytes) -> bool:
         found = stored.check_of(row)

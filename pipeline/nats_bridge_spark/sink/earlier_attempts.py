@@ -25,8 +25,7 @@ from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
-from nats_bridge_spark.sink.row_ids import RowId, RowPlace
-from nats_bridge_spark.sink.stored_rows import StoredRows, read_back, read_range, settle
+from nats_bridge_spark.sink.stored_rows import RowId, RowPlace, RowSearch, StoredRows
 from nats_transforms import header_block
 
 Look: TypeAlias = Literal["nothing", "read", "ask"]
@@ -49,14 +48,7 @@ _seen_runs: OrderedDict[tuple[str, str], int] = OrderedDict()
 
 @dataclass(frozen=True, slots=True)
 class EarlierAttempts:
-    """The known earlier attempts at a task.
-
-    Attributes:
-        plan: the write.
-        task: the task.
-        place: its rows.
-        connection: the connection of the target.
-    """
+    """The known earlier attempts at a task."""
 
     plan: WritePlan
     task: TaskPlace
@@ -64,15 +56,7 @@ class EarlierAttempts:
     connection: Connection
 
     async def look(self, info: Json, last: int) -> Look:
-        """Return how to find out which rows are stored.
-
-        Args:
-            info: the target's `STREAM.INFO`.
-            last: its last sequence.
-
-        Raises:
-            ApiError: the server does not answer.
-        """
+        """Return how to find out which rows are stored."""
         plan, task = self.plan, self.task
         if task.attempt:
             return "read"  # even if nothing is stored yet, because all of it may be in flight
@@ -89,27 +73,19 @@ class EarlierAttempts:
     async def stored(self, info: Json, last: int) -> StoredRows:
         """Return the task's rows in the target, after waiting for everything that an earlier attempt had in flight.
 
-        Args:
-            info: the target's `STREAM.INFO`.
-            last: its last sequence.
-
         Raises:
-            PipelineError: that cannot be seen (see `settle`).
-            ApiError: the server does not answer.
+            PipelineError: that cannot be seen (see `RowSearch.settle`).
         """
-        plan, api, ids = self.plan, self.connection.api, self.plan.layout.brings_ids
-        read = read_back if plan.streaming else read_range
-        found = await read(api, info, await self.first(info), last, self.place, ids=ids)
+        plan = self.plan
+        search = RowSearch(self.connection.api, info, self.place, ids=plan.layout.brings_ids)
+        read = search.backwards if plan.streaming else search.between
+        found = await read(await self.first(info), last)
         if self.task.attempt or found.found or (found.ids and (plan.streaming or plan.repeats)):
-            await settle(found, api, info, last, self.place, ids=ids, patience=plan.options.patience)
+            await search.settle(found, last, plan.options.patience)
         return found
 
     async def first(self, info: Json) -> int:
-        """Return the first sequence at which an earlier attempt can have stored a row.
-
-        Raises:
-            ApiError: the server does not answer.
-        """
+        """Return the first sequence at which an earlier attempt can have stored a row."""
         first = max(int(info["state"]["first_seq"]), 1)
         if self.plan.after is not None:
             return max(self.plan.after + 1, first)
@@ -144,9 +120,7 @@ class EarlierAttempts:
         while len(_begun) > _MOST_KNOWN:
             _begun.popitem(last=False)
         if last > begun.read:
-            found = await read_range(
-                self.connection.api, info, begun.read + 1, last, replace(self.place, partition=-1), ids=False
-            )
-            begun.partitions |= found.partitions
+            search = RowSearch(self.connection.api, info, replace(self.place, partition=-1), ids=False)
+            begun.partitions |= (await search.between(begun.read + 1, last)).partitions
             begun.read = last
         return begun.partitions

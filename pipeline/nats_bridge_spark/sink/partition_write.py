@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -21,11 +20,10 @@ from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, RowError
 from nats_bridge_spark.rounds import Rounds, Standing
 from nats_bridge_spark.row_bundle import RowBundle, first_with, rows_together
-from nats_bridge_spark.sink.bundling import BundleBuilder, ForeignSubjectError
+from nats_bridge_spark.sink.bundling import BundleBuilder
 from nats_bridge_spark.sink.earlier_attempts import EarlierAttempts
 from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
-from nats_bridge_spark.sink.row_ids import RowId, RowPlace, write_key
-from nats_bridge_spark.sink.stored_rows import StoredRows, read_range, settle
+from nats_bridge_spark.sink.stored_rows import RowId, RowPlace, RowSearch, StoredRows, write_key
 from nats_transforms import header_block
 from nats_transforms.dialect import server_dialect
 
@@ -40,7 +38,6 @@ class WrittenPartition(WriterCommitMessage):
     """The result of a task, as it is reported to the driver.
 
     Attributes:
-        rows: the number of rows.
         already: the rows that the stream already had, from an earlier attempt or under their own ids.
         interruptions: the number of times that it had to read which rows were stored.
     """
@@ -51,12 +48,7 @@ class WrittenPartition(WriterCommitMessage):
 
 
 class PartitionWrite:
-    """Writes the rows of one task.
-
-    Args:
-        plan: the write.
-        task: which task it is.
-    """
+    """Writes the rows of one task."""
 
     def __init__(self, plan: WritePlan, task: TaskPlace) -> None:
         self._plan = plan
@@ -81,9 +73,6 @@ class PartitionWrite:
     async def add(self, batch: pa.RecordBatch) -> None:
         """Write a batch of rows. Returns when it is in flight.
 
-        Args:
-            batch: the rows, with columns as in the plan's layout.
-
         Raises:
             RowError: a row cannot be written, or the stream refuses it.
             UnreachableError: no server, for longer than the patience allows.
@@ -96,7 +85,7 @@ class PartitionWrite:
             self._rounds, self._builder, start = await self._begin(batch)
         step = _rows_at_once(batch, self._most_unconfirmed)
         for at in range(start, batch.num_rows, step):
-            bundle = await self._built(self._rounds, self._builder, batch.slice(at, step), self._rows + at)
+            bundle = self._built(self._rounds, self._builder, batch.slice(at, step), self._rows + at)
             await self._rounds.send(bundle)
         self._rows += batch.num_rows
 
@@ -158,7 +147,7 @@ class PartitionWrite:
             max_payload=connection.client.max_payload,
             check_subjects=options.check_subjects,
         )
-        first = await self._built(rounds, builder, batch.slice(0, 1), 0)
+        first = self._built(rounds, builder, batch.slice(0, 1), 0)
         last = (await rounds.open(first.subjects[0].as_py(), info)).last
         self._earlier = EarlierAttempts(self._plan, self._task, self._place, connection)
         look = await rounds.patiently(self._earlier.look, info, last)
@@ -173,13 +162,8 @@ class PartitionWrite:
         builder.stored = await rounds.patiently(self._earlier.stored, info, last)
         return rounds, builder, 0
 
-    async def _built(self, rounds: Rounds, builder: BundleBuilder, batch: pa.RecordBatch, first: int) -> RowBundle:
-        try:
-            bundle = builder.build(batch, first)
-        except ForeignSubjectError as error:
-            names = await rounds.patiently(partial(self._connection.api.stream_names, subject=error.subject))
-            others = ", ".join(f"'{name}'" for name in names if name != self._stream)
-            raise RowError(f"{error}; {f'stream {others} does' if others else 'no stream does'}") from None
+    def _built(self, rounds: Rounds, builder: BundleBuilder, batch: pa.RecordBatch, first: int) -> RowBundle:
+        bundle = builder.build(batch, first)
         if builder.saw_ids and not self._saw_ids:
             self._saw_ids = True  # from now on the stream reports duplicates
             rounds.request_each()
@@ -201,12 +185,12 @@ class PartitionWrite:
             self._check_subjects(standing.target, in_flight)
         reconnects = self._connection.reconnects
         if in_flight:
-            api, info, ids = self._connection.api, standing.info, self._plan.layout.brings_ids
-            self._stored = await read_range(api, info, standing.behind + 1, standing.last, self._place, ids=ids)
+            ids = self._plan.layout.brings_ids
+            search = RowSearch(self._connection.api, standing.info, self._place, ids=ids)
+            self._stored = await search.between(standing.behind + 1, standing.last)
             # Messages that the previous connection has in flight may arrive after this connection's request.
             if reconnects > self._reconnects and standing.target.window_ns < _LONG_WINDOW:
-                patience = self._plan.options.patience
-                await settle(self._stored, api, info, standing.last, self._place, ids=ids, patience=patience)
+                await search.settle(self._stored, standing.last, self._plan.options.patience)
         self._reconnects = reconnects
 
     def left(self, messages: RowBundle) -> RowBundle:

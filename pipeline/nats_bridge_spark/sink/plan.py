@@ -1,16 +1,157 @@
-"""The driver's plan of a write, which every task follows."""
+"""The plan of a write, which every task follows: the user's options, the columns of the rows, and the stream's end."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
 
+from pyspark.sql.types import StructType
+
 from nats_bridge.client.stream_identity import KnownStream
-from nats_bridge_spark.errors import OptionError
-from nats_bridge_spark.sink.layout import RowLayout
-from nats_bridge_spark.sink.options import WriteOptions
+from nats_bridge.settings import Connection
+from nats_bridge_spark.connections import connection_of
+from nats_bridge_spark.errors import OptionError, SchemaError
+from nats_bridge_spark.options import WRITE, flag, given
+from nats_bridge_spark.source.read_options import require_name
+
+_PATIENCE: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """The options of a write.
+
+    Attributes:
+        patience: seconds without progress (a full stream, a server that is down) until the task fails.
+        look_back: seconds of the stream's past to search for earlier attempts, if nothing else limits the search; None
+            for all of it.
+    """
+
+    connection: Connection = field(repr=False)
+    stream: str
+    ordered: bool = True
+    id_column: str | None = None
+    write_id: str | None = None
+    patience: float = _PATIENCE
+    look_back: float | None = None
+    check_subjects: bool = True
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> WriteOptions:
+        """Read the options of a data source.
+
+        Args:
+            options: by name, in any case, as Spark hands them on.
+
+        Raises:
+            OptionError: one is missing or cannot be used.
+        """
+        found = given(options, WRITE)
+        stream = found.get("stream", "").strip()
+        if not stream:
+            raise OptionError('option stream: missing; set .option("stream", "ORDERS")')
+        require_name("option stream", stream)
+        return cls(
+            connection=connection_of(found),
+            stream=stream,
+            ordered=flag(found, "ordered", default=True),
+            id_column=found.get("idColumn") or None,
+            write_id=found.get("writeId") or None,
+            patience=_seconds(found, "patience") or _PATIENCE,
+            look_back=_seconds(found, "lookBack"),
+            check_subjects=flag(found, "checkSubjects", default=True),
+        )
+
+
+def _seconds(found: Mapping[str, str], name: str) -> float | None:
+    text = found.get(name)
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise OptionError(f"option {name}: '{text}' is not a number of seconds above 0")
+    return seconds
+
+
+_HEADERS: Final = "array<struct<name:string,value:string>>"
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """The indices of the columns with the parts of a message; None without one."""
+
+    subject: int
+    data: int
+    headers: int | None = None
+    header_block: int | None = None
+    message_id: int | None = None
+
+    @property
+    def brings_ids(self) -> bool:
+        """Whether rows can have their own ids."""
+        return self.message_id is not None or self.headers is not None or self.header_block is not None
+
+    @property
+    def brings_only_ids(self) -> bool:
+        """Whether all rows have their own ids, and no headers."""
+        return self.message_id is not None and self.headers is None and self.header_block is None
+
+    @classmethod
+    def of(cls, schema: StructType, id_column: str | None) -> RowLayout:
+        """Read a schema.
+
+        Args:
+            id_column: the column with message ids, if the user has named one.
+
+        Raises:
+            SchemaError: a column is missing, unknown or of another type.
+        """
+        at: dict[str, int] = {}
+        unknown = []
+        names = {"subject": "subject", "data": "data", "headers": "headers", "header_block": "header_block"}
+        names[id_column or "id"] = "id"
+        for index, column in enumerate(schema.fields):
+            role = names.get(column.name)
+            if role is None:
+                unknown.append(column.name)
+            else:
+                at[role] = index
+        for role, expected in (("subject", "a string"), ("data", "binary or a string")):
+            if role not in at:
+                raise SchemaError(f"column {role}: missing; a message has a subject (a string) and data ({expected})")
+        if id_column and "id" not in at:
+            raise SchemaError(f"option idColumn: the rows have no column '{id_column}'")
+        if unknown:
+            kept = ", ".join(f'"{schema.fields[index].name}"' for index in sorted(at.values()))
+            word = "column" if len(unknown) == 1 else "columns"
+            raise SchemaError(
+                f"{word} {', '.join(unknown)}: no part of a message (subject, data, headers or header_block, id);"
+                f" leave out what is not to be written: .select({kept})"
+            )
+        if "headers" in at and "header_block" in at:
+            raise SchemaError("columns headers, header_block: both say what the headers are; select one of them")
+        types = {role: schema.fields[index].dataType.simpleString() for role, index in at.items()}
+        for role, allowed in _ALLOWED.items():
+            if role in types and types[role] not in allowed:
+                name = schema.fields[at[role]].name
+                raise SchemaError(f"column {name}: its type is {types[role]}, not {' or '.join(allowed)}")
+        return cls(at["subject"], at["data"], at.get("headers"), at.get("header_block"), at.get("id"))
+
+
+_ALLOWED: Final[dict[str, tuple[str, ...]]] = {
+    "subject": ("string",),
+    "data": ("binary", "string"),
+    "headers": (_HEADERS,),
+    "header_block": ("binary",),
+    "id": ("string",),
+}
+
 
 _NAMED: Final = re.compile(r"(?P<name>[A-Za-z0-9_.:-]{1,100}?)(?:@(?P<after>[0-9]{1,19}))?")
 
@@ -20,14 +161,10 @@ class WritePlan:
     """The common part of all tasks of a write. It is sent to them, so it contains no secrets.
 
     Attributes:
-        options: the user's.
-        layout: the columns of the message parts.
         write_id: the name of the write; empty for a streaming query, whose own id takes its place.
         after: the stream's last sequence before the write stored anything; None if unknown.
         known: the identity of the stream at that time; None if unknown.
         planned_at: seconds since 1970 at that moment.
-        repeats: whether an earlier run of the same write may have stored rows.
-        streaming: whether the rows come in micro-batches.
     """
 
     options: WriteOptions
@@ -50,10 +187,8 @@ class TaskPlace:
     """The identity of a Spark task.
 
     Attributes:
-        partition: the number of its partition.
         attempt: 0 for the first one, as Spark counts: a retried stage restarts at 0.
         query: the id of the streaming query; empty in a batch write.
-        run: the id of the query's present run.
         batch: the micro-batch; 0 in a batch write.
     """
 

@@ -18,12 +18,10 @@ from pyspark.taskcontext import TaskContext
 
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, PipelineError, marking
-from nats_bridge_spark.sink.layout import RowLayout
-from nats_bridge_spark.sink.options import WriteOptions
 from nats_bridge_spark.sink.partition_write import PartitionWrite, WrittenPartition
-from nats_bridge_spark.sink.plan import TaskPlace, WritePlan, named_write
+from nats_bridge_spark.sink.plan import RowLayout, TaskPlace, WriteOptions, WritePlan, named_write
 from nats_bridge_spark.source.loop_thread import LoopThread
-from nats_bridge_spark.source.stream_state import state_of
+from nats_bridge_spark.source.stream_state import StreamState, state_of
 
 _OVERWRITE: Final = (
     'mode overwrite: a stream is not overwritten, only appended to: .mode("append"); to start over, purge it first'
@@ -34,16 +32,18 @@ _OVERWRITE: Final = (
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamWriter:
     """Plan a batch write, after requesting the end of the stream.
 
-    Args:
-        options: the data source's.
-        schema: of the rows.
-        overwrite: whether Spark requested to overwrite.
-
     Raises:
         PipelineError: (marked) options or columns are wrong, or the stream does not exist.
     """
     with marking():
-        return JetStreamWriter(asyncio.run(_planned(options, schema, overwrite)))
+        plan = _plan_of(options, schema, overwrite, streaming=False)
+        write_id, after = named_write(plan.options.write_id)
+        state = asyncio.run(_state(plan.options))
+        repeats = plan.options.write_id is not None
+        end = after if repeats else state.last
+        return JetStreamWriter(
+            replace(plan, write_id=write_id, after=end, known=state.known, planned_at=time.time(), repeats=repeats)
+        )
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamStreamWriter:
@@ -62,38 +62,19 @@ def _plan_of(options: Mapping[str, str], schema: StructType, overwrite: bool, *,
     return WritePlan(read, RowLayout.of(schema, read.id_column), streaming=streaming)
 
 
-async def _planned(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WritePlan:
-    plan = _plan_of(options, schema, overwrite, streaming=False)
-    write_id, after = named_write(plan.options.write_id)
-    async with connected_by_options(plan.options.connection) as link:
-        state = await state_of(link, plan.options.stream)
-    repeats = plan.options.write_id is not None
-    return replace(
-        plan,
-        write_id=write_id,
-        after=after if repeats else state.last,
-        known=state.known,
-        planned_at=time.time(),
-        repeats=repeats,
-    )
+async def _state(options: WriteOptions) -> StreamState:
+    async with connected_by_options(options.connection) as link:
+        return await state_of(link, options.stream)
 
 
 class _Writer:
-    """Writes the rows of a task.
-
-    Args:
-        plan: the driver's plan.
-    """
+    """Writes the rows of a task."""
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
-        """Write the rows of a task. Runs on executors.
-
-        Raises:
-            PipelineError: (marked) the rows cannot be written; see `PartitionWrite.add`.
-        """
+        """Write the rows of a task. Runs on executors."""
         plan = self._plan
         # Not configured like a job: the process also runs the user's own functions with their own logging.
         structlog.configure(
@@ -156,8 +137,6 @@ def _task(plan: WritePlan) -> TaskPlace:
     task = TaskPlace(partition=context.partitionId(), attempt=context.attemptNumber())
     if not plan.streaming:  # which can be inside of foreachBatch
         return task
-    if not reported("sql.streaming.queryId"):
-        raise PipelineError("Spark does not report which streaming query a task is of: use PySpark 4.1 or newer")
     return replace(
         task,
         query=reported("sql.streaming.queryId"),

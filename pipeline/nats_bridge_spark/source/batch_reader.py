@@ -16,12 +16,7 @@ from nats_bridge_spark.source.read_options import ReadOptions
 
 
 class BatchReader(DataSourceReader):
-    """Reads the messages that the stream has when the read is planned.
-
-    Args:
-        options: what to read.
-        schema: the columns.
-    """
+    """Reads the messages that the stream has when the read is planned."""
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = options

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nats_bridge_spark.source.arrived import Arrived
+from nats_bridge_spark.source.record_batches import Arrived
 
 _MOST_DIGITS: Final = 10
 _PIECES: Final = 8
@@ -34,7 +34,6 @@ class BulkParser:
     """Takes the deliveries of a subscription from the front of reads; see `nats_bridge.client.batch_parser.InBulk`.
 
     Attributes:
-        on_arrived: called with the messages of a read.
         worth: the minimum bytes of a read; for less, cutting message by message is as fast.
     """
 

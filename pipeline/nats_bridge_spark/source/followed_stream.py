@@ -1,18 +1,70 @@
-"""One stream of a streaming read at one moment: its start, waiting messages, the end of a batch, and its ranges."""
+"""One stream of a streaming read at one moment, and the positions of the read in its streams, as Spark stores them.
+
+With the option `stream` an offset is `{"created": …, "messages": …, "sequence": …}`; with `streams` it is `{"streams":
+{"ORDERS": {"created": …, …}, …}}`. The reported progress of a query also has `lag`. `messages` are sequence and time
+(nanoseconds since 1970) of a message that identifies the stream if its creation time changes. Offsets of earlier
+versions have none. `startTime` is included until a message of that time or later is read.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from nats_bridge.client.connection import Connection
+from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge.consuming.replay import Replay
-from nats_bridge_spark.errors import DataLostError
+from nats_bridge_spark.errors import DataLostError, OptionError
 from nats_bridge_spark.source.planning import SequenceCounts, SequenceRange, cut
 from nats_bridge_spark.source.read_options import ReadOptions
-from nats_bridge_spark.source.stream_offsets import Position
 from nats_bridge_spark.source.stream_state import StreamState, holds_any, state_of
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The position of a read in one stream.
+
+    Attributes:
+        sequence: the last sequence that is done.
+        start_time: RFC 3339; later sequences that were stored before it are not read. None without one.
+    """
+
+    stream: KnownStream
+    sequence: int
+    start_time: str | None = None
+
+
+def offset_of(positions: Mapping[str, Position], options: ReadOptions, lag: int | None = None) -> dict[str, Any]:
+    """Return the offset of these positions by stream, with the lag in messages if known."""
+    each = {
+        name: {"created": at.stream.created, "messages": at.stream.messages, "sequence": at.sequence}
+        | ({"startTime": at.start_time} if at.start_time else {})
+        for name, at in positions.items()
+    }
+    offset: dict[str, Any] = each[options.stream] if options.stream else {"streams": each}
+    return offset if lag is None else {**offset, "lag": lag}
+
+
+def positions_of(offset: Mapping[str, Any], options: ReadOptions) -> dict[str, Position]:
+    """Return the positions of an offset, by stream.
+
+    Raises:
+        OptionError: the offset belongs to a read with the other option.
+    """
+    if ("streams" in offset) is bool(options.stream):
+        now, before = ("stream", "streams") if options.stream else ("streams", "stream")
+        raise OptionError(
+            f"option {now}: the checkpoint is of a read with {before}; begin with a new checkpoint location"
+        )
+    each = {options.stream: offset} if options.stream else offset["streams"]
+    return {name: Position(_stream(at), int(at["sequence"]), at.get("startTime")) for name, at in each.items()}
+
+
+def _stream(at: Mapping[str, Any]) -> KnownStream:
+    return KnownStream(str(at["created"]), tuple(MessageStamp(*each) for each in at.get("messages", ())))
+
 
 _LEAST: Final = 10_000
 """Messages in a range: for fewer, a task more costs more than it saves."""
@@ -20,13 +72,7 @@ _LEAST: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class FollowedStream:
-    """A stream at the time when its server answered.
-
-    Attributes:
-        connection: the driver's.
-        options: of the read, for this stream.
-        state: the state of the stream.
-    """
+    """A stream at the time when its server answered."""
 
     connection: Connection
     options: ReadOptions
@@ -39,7 +85,6 @@ class FollowedStream:
         Raises:
             OptionError: its consumers decide which messages it keeps.
             PipelineError: the stream does not exist.
-            ApiError: the server refuses, or does not answer.
         """
         state = await state_of(connection, name, listing=True)
         state.require_limits("read")
@@ -69,9 +114,6 @@ class FollowedStream:
         """Return the sequence up to which nothing is left to read.
 
         Of the position, or of messages before its start time.
-
-        Raises:
-            ApiError: the server refuses, or does not answer.
         """
         time = position.start_time
         if time is None:
@@ -84,11 +126,7 @@ class FollowedStream:
         return datetime.fromisoformat(self.state.last_time) < datetime.fromisoformat(time)
 
     async def holds_any(self, done: int, last: int) -> bool:
-        """Return whether the stream's leader has messages to read after one sequence, up to another.
-
-        Raises:
-            ApiError: the server refuses, or does not answer.
-        """
+        """Return whether the stream's leader has messages to read after one sequence, up to another."""
         if last <= done or last < self.state.first or not self.state.messages:
             return False
         if not self.options.filters and self.state.deleted == ():
@@ -100,7 +138,6 @@ class FollowedStream:
         """Check that it is the stream of a position, and has the next messages.
 
         Args:
-            position: a position in it.
             done: the sequence up to which nothing is left to read.
             whole: whether the next messages must still exist.
 
@@ -143,12 +180,6 @@ class FollowedStream:
 
     async def ranges(self, begin: Position, done: int, end: Position, share: int | None = None) -> list[SequenceRange]:
         """Return the ranges of a batch.
-
-        Args:
-            begin: the position at which the batch begins.
-            done: the sequence up to which nothing is left to read.
-            end: up to this position.
-            share: the number of ranges; None for the value of the options.
 
         Raises:
             DataLostError: the stream was recreated, or has removed the next messages.

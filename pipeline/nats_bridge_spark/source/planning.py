@@ -28,8 +28,9 @@ Invariants:
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -43,23 +44,44 @@ from nats_bridge.errors import ApiError
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.source.read_options import ReadOptions
-from nats_bridge_spark.source.shares import cores, divided
 from nats_bridge_spark.source.stream_state import StreamState, state_of, states_of
 from nats_transforms.dialect import server_dialect
 from nats_transforms.timestamp import rfc3339_nano
 
+CORES: Final = "NATS_BRIDGE_SPARK_CORES"
+"""The environment variable in which `pyspark_jetstream.register` passes Spark's default parallelism."""
+
+
+def cores() -> int:
+    """Return Spark's configured default parallelism, or else this machine's cores, because planning has no session."""
+    reported = os.environ.get(CORES, "")
+    return int(reported) if reported.isdigit() and int(reported) else os.cpu_count() or 1
+
+
+def divided(number: int, waiting: Mapping[str, int]) -> dict[str, int]:
+    """Divide a number among streams.
+
+    Returns:
+        Never more than the stream could use, but at least 1 for each stream that could use some, so that none waits for
+        long.
+        The sum is larger than the number only if there are more such streams.
+    """
+    total = sum(waiting.values())
+    if total <= number:
+        return dict(waiting)
+    using = {name: count for name, count in waiting.items() if count}
+    spare, rest = max(number - len(using), 0), max(total - len(using), 1)
+    shares = dict.fromkeys(waiting, 0) | {name: 1 + spare * (count - 1) // rest for name, count in using.items()}
+    # The remainder of rounding goes to the streams that lost the most by it.
+    by_loss = sorted(using, key=lambda name: spare * (using[name] - 1) % rest, reverse=True)
+    for name in by_loss[: max(number - sum(shares.values()), 0)]:
+        shares[name] += 1
+    return shares
+
 
 @dataclass(frozen=True)
 class SequenceRange(InputPartition):
-    """Messages with first <= sequence <= last of one stream.
-
-    Attributes:
-        stream: the stream's name.
-        known: the facts that identify the stream.
-        first: the first sequence.
-        last: the last sequence.
-        subjects: the filters; none for all messages.
-    """
+    """Messages with first <= sequence <= last of one stream."""
 
     stream: str
     known: KnownStream
@@ -98,15 +120,9 @@ async def planned(options: ReadOptions) -> list[SequenceRange]:
 async def plan(connection: Connection, options: ReadOptions, share: int | None = None) -> list[SequenceRange]:
     """Return the ranges of a batch read of one stream; none if there is nothing to read.
 
-    Args:
-        connection: a connection.
-        options: what to read.
-        share: the number of ranges; None for the value of the options.
-
     Raises:
         OptionError: its consumers decide which messages it keeps, or the server does not support the read.
         PipelineError: no such stream.
-        ApiError: the server refuses, or does not answer.
     """
     check_filters(connection, options)
     state = await state_of(connection, options.stream, listing=True)
@@ -141,16 +157,9 @@ async def cut(
     """Ranges from `first` to `last` with similar numbers of messages.
 
     Args:
-        connection: a connection.
-        options: the options of the read, and the number of ranges.
-        state: of the stream.
-        first: the first sequence.
         last: the last sequence, not before the first.
         least: the minimum number of messages in a range, unless the options set the number of ranges.
         share: the number of ranges; None for the value of the options or the number of cores.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     held = await SequenceCounts.of(connection, options, state, first, last)
     count = share or options.partitions or cores()
@@ -187,12 +196,8 @@ class SequenceCounts:
     """The number of messages of a read up to a sequence.
 
     Attributes:
-        first: the first sequence.
-        last: the last sequence.
-        total: messages from the first to the last.
         upto: known numbers: messages from the first up to a sequence.
         ask: requests such a number from the server; None if `deleted` is enough to count.
-        deleted: the deleted sequences, in order.
     """
 
     first: int
@@ -206,11 +211,7 @@ class SequenceCounts:
     async def of(
         cls, connection: Connection, options: ReadOptions, state: StreamState, first: int, last: int
     ) -> SequenceCounts:
-        """Count from the first sequence to the last.
-
-        Raises:
-            ApiError: the server refuses, or does not answer.
-        """
+        """Count from the first sequence to the last."""
         if (deleted := state.deleted) is not None and not options.filters:
             missing = bisect_right(deleted, last) - bisect_left(deleted, first)
             return cls(first, last, last - first + 1 - missing, {}, None, deleted)

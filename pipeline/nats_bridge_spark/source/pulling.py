@@ -24,8 +24,8 @@ from nats_bridge.client.waiting import HEARTBEAT, SILENT_BEATS
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.replay import filter_members
 from nats_bridge.errors import ApiError, NotPermittedError
-from nats_bridge_spark.source.arrived import Arrived
 from nats_bridge_spark.source.bulk_parsing import BulkParser
+from nats_bridge_spark.source.record_batches import Arrived
 
 _QUIET_BEATS: Final = 5  # heartbeats and nothing else, after which another consumer may do better
 _EXPIRES: Final = 30.0  # seconds that the server keeps a request
@@ -50,8 +50,6 @@ class Pull:
     """Reads a stream through a pull consumer.
 
     Attributes:
-        connection: the connection.
-        stream: the stream's name.
         filters: the subjects to read; none for all. Only servers from 2.10 on support more than one.
         headers_only: leave payloads on the server, which appends a header with their size.
         portion: the number of messages in a request.
@@ -209,7 +207,6 @@ class _Requests:
     """The open requests, which the server serves one after the other.
 
     Attributes:
-        open: messages that may still come.
         too_large: whether the next message is larger than the limit of bytes.
     """
 
@@ -238,11 +235,7 @@ class _Requests:
                 self._waiting.appendleft((number, waiting - served))
 
     def reported(self, batch: list[Delivered]) -> list[Delivered]:
-        """Return the messages of a batch, without the server's statuses of requests.
-
-        Raises:
-            _LostError: a request ended for another reason than its time or its size.
-        """
+        """Return the messages of a batch, without the server's statuses of requests."""
         messages = []
         for message in batch:
             subject, reply, block, _ = message

@@ -65,10 +65,7 @@ def passing(
     """Return a mask of the messages that pass all filters.
 
     Args:
-        filters: filters for which `is_applied` is true.
-        sequences: the messages'.
         times: when they were stored, in nanoseconds since 1970.
-        subjects: the messages'.
     """
     kept = np.ones(len(sequences), np.bool_)
     for one in filters:

@@ -16,12 +16,11 @@ from nats_bridge.client.waiting import LEADER_AWAY
 from nats_bridge.errors import ApiError
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import DataLostError, UnreachableError, marking
-from nats_bridge_spark.source.arrived import Arrived
 from nats_bridge_spark.source.loop_thread import LoopThread
-from nats_bridge_spark.source.planning import SequenceRange
+from nats_bridge_spark.source.planning import SequenceRange, planned
 from nats_bridge_spark.source.pulling import Pull
 from nats_bridge_spark.source.read_options import ReadOptions
-from nats_bridge_spark.source.record_batches import record_batch
+from nats_bridge_spark.source.record_batches import Arrived, record_batch
 from nats_bridge_spark.source.stream_state import StreamState, holds_any, state_of
 
 _ROWS: Final = 10_000
@@ -48,13 +47,15 @@ def read_range(options: ReadOptions, schema: pa.Schema, part: SequenceRange) -> 
                 loop.run(parts.aclose())
 
 
-async def arriving(
-    options: ReadOptions, schema: pa.Schema, part: SequenceRange
-) -> AsyncGenerator[pa.RecordBatch, None]:
-    """Yield the record batches on the caller's event loop, because threads would contend for the interpreter."""
-    async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
-        async for messages in portions:
-            yield record_batch(messages, part.stream, schema, options.applied)
+async def arriving(options: ReadOptions, schema: pa.Schema) -> AsyncGenerator[pa.RecordBatch, None]:
+    """Plan a read and yield its rows, on the caller's event loop, because threads would contend for the interpreter.
+
+    Raises the errors of `read_range` and `planned`.
+    """
+    for part in await planned(options):
+        async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
+            async for messages in portions:
+                yield record_batch(messages, part.stream, schema, options.applied)
 
 
 async def _following(parts: AsyncGenerator[Arrived, None]) -> Arrived | None:
@@ -143,12 +144,7 @@ class _Reading:
             state.require_held(at, part.last, remedy)
 
     async def _await_server(self, connection: Connection, until: float, why: str) -> None:
-        """Wait until the connection is up, for a limited time. The stream must be the same then.
-
-        Raises:
-            UnreachableError: the time is up.
-            DataLostError: it is another stream.
-        """
+        """Wait until the connection is up, for a limited time. The stream must be the same then."""
         try:
             async with asyncio.timeout_at(until):
                 await LEADER_AWAY.pause()

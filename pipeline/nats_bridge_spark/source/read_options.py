@@ -28,24 +28,15 @@ class ReadOptions:
     """One stream or several, or a part of them.
 
     Attributes:
-        connection: the connection of the streams.
-        stream: the name of a single stream; empty for several.
         streams: the names of several streams, with * for any characters; none for a single one.
-        subjects: consumer filters; none for all messages.
-        start_sequence: the first sequence to read; None for the stream's first.
-        end_sequence: the last sequence to read; None for the stream's last.
         start_time: RFC 3339; messages stored then or later.
         end_time: RFC 3339; messages stored before.
         since_ns: messages stored before, in nanoseconds since 1970, may be left out.
         until_ns: messages stored after may be left out.
         pushed_subject: messages with other subjects than this filter's may be left out.
         applied: filters of a query; rows that do not pass them are left out.
-        partitions: the number of ranges; None for the number of cores.
-        payload: whether payloads are read; otherwise servers do not send them.
-        max_rows_per_trigger: messages in a batch of a streaming read at most.
         min_rows_per_trigger: the minimum number of messages in a batch of a streaming read; None for any.
         max_trigger_delay: seconds after the batch before, when one begins with fewer.
-        fail_on_data_loss: whether messages that the stream removed before they were read are an error.
         patience: seconds that a task waits for a server without getting one message more.
     """
 
@@ -130,10 +121,6 @@ def _streams(found: Mapping[str, str]) -> tuple[str, ...]:
 def require_name(place: str, stream: str) -> None:
     """Refuse a text that cannot be the name of a stream.
 
-    Args:
-        place: the name of the option, for errors.
-        stream: the value of the option.
-
     Raises:
         OptionError: it cannot be a name.
     """
@@ -143,10 +130,6 @@ def require_name(place: str, stream: str) -> None:
 
 def filters_of(place: str, text: str) -> tuple[str, ...]:
     """Return the filters in a text, which are separated by commas; none for everything.
-
-    Args:
-        place: the name of the option, for errors.
-        text: the value of the option.
 
     Raises:
         OptionError: one is not a filter.
@@ -166,10 +149,6 @@ def _within(one: str, other: str) -> bool:
 
 def time_of(place: str, text: str) -> str:
     """Return a moment as RFC 3339 with a zone.
-
-    Args:
-        place: the name of the option, for errors.
-        text: the value of the option.
 
     Raises:
         OptionError: it is none.

@@ -22,13 +22,8 @@ class StreamState:
     """A stream at one moment.
 
     Attributes:
-        name: of the stream.
-        known: the facts that identify the stream.
-        bounds: its first and last message.
         first: the first sequence, or the next one if it is empty.
-        last: the last sequence that it gave.
         last_time: when the last one was stored (RFC 3339).
-        messages: the number of messages.
         size: bytes of all messages, with the server's additions.
         deleted: sequences between first and last that were removed, in order; None if there are too many to list.
         limits: whether it keeps messages independently of consumers (neither a work queue nor interest).
@@ -63,8 +58,6 @@ class StreamState:
         """Check that no message of a range may be lost.
 
         Args:
-            first: the first sequence of the range.
-            last: the last one.
             remedy: the end of the error, which says what to do.
 
         Raises:
@@ -103,14 +96,12 @@ async def states_of(connection: Connection, wanted: Sequence[str], left_out: set
     Streams that only match a pattern are left out with a warning if their consumers decide which messages they keep.
 
     Args:
-        connection: a connection.
         wanted: names and patterns, with * for any characters.
         left_out: the names of streams that were already left out; others are added.
 
     Raises:
         OptionError: the consumers of a named stream decide which messages it keeps.
         PipelineError: a named stream does not exist.
-        ApiError: the server refuses, or does not answer.
     """
     states = []
     for name in await _names_of(connection, wanted):
@@ -142,13 +133,10 @@ async def state_of(connection: Connection, stream: str, *, listing: bool = False
     """Ask for a stream's state.
 
     Args:
-        connection: a connection.
-        stream: the stream's name.
         listing: whether to include the deleted sequences, unless there are too many.
 
     Raises:
         PipelineError: the stream does not exist.
-        ApiError: the server refuses, or does not answer.
     """
     info = await stream_info(connection, stream)
     if listing and 0 < int(info["state"].get("num_deleted", 0)) <= _LISTED:
@@ -162,15 +150,8 @@ async def holds_any(
     """Return whether the stream's leader has messages of a range. A consumer, or a replica, may be behind.
 
     Args:
-        connection: a connection.
-        stream: the stream's name.
         filters: the subjects of the messages; none for all.
-        first: the first sequence.
-        last: the last one.
         unknown: the answer if the user may not ask.
-
-    Raises:
-        ApiError: the server refuses, or does not answer.
     """
     try:
         for one in filters or (">",):
@@ -187,7 +168,6 @@ async def stream_info(connection: Connection, stream: str, *, deleted: bool = Fa
 
     Raises:
         PipelineError: the stream does not exist.
-        ApiError: the server refuses, or does not answer.
     """
     try:
         return await connection.api.stream_info(stream, deleted=deleted)
