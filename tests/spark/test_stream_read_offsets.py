@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
@@ -75,6 +77,7 @@ async def test_offsets_from_an_empty_stream_on(peer: RawPeer, reader: Callable[.
     whole = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
     assert (whole["created"], whole["sequence"]) == (first["created"], 30)
     assert await asyncio.to_thread(one.reportLatestOffset) == {**whole, "lag": 0}
+    assert await asyncio.to_thread(one.latestOffset) == whole, "as PySpark 4.1 asks"
     some = await asyncio.to_thread(one.latestOffset, first, ReadMaxRows(7))
     assert some["sequence"] == 7
     assert await asyncio.to_thread(one.reportLatestOffset) == {**whole, "lag": 23}, "what the batch leaves"
@@ -357,3 +360,15 @@ async def test_a_reader_travels_to_tasks_without_its_connection(reader: Callable
     travelled = pickle.loads(pickle.dumps(one))
     assert await asyncio.to_thread(travelled.initialOffset) == await asyncio.to_thread(one.initialOffset)
     await asyncio.to_thread(travelled.stop)
+
+
+def test_pyspark_without_read_limits_is_enough() -> None:
+    """As in PySpark 4.1, which has no module for them."""
+    program = """
+import sys
+import pyspark.sql.datasource
+sys.modules["pyspark.sql.streaming.datasource"] = None
+from nats_bridge_spark.source.stream_reader import StreamReader
+assert issubclass(StreamReader, pyspark.sql.datasource.DataSourceStreamReader)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

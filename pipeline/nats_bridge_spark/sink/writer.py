@@ -137,6 +137,8 @@ def _task(plan: WritePlan) -> TaskPlace:
     task = TaskPlace(partition=context.partitionId(), attempt=context.attemptNumber())
     if not plan.streaming:  # which can be inside of foreachBatch
         return task
+    if not reported("sql.streaming.queryId"):
+        raise PipelineError("Spark does not report which streaming query a task is of: use PySpark 4.1 or newer")
     return replace(
         task,
         query=reported("sql.streaming.queryId"),

@@ -6,17 +6,10 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from nats_bridge.client.connection import Connection
 from nats_bridge_spark.connections import connected_by_options
@@ -27,6 +20,17 @@ from nats_bridge_spark.source.planning import SequenceRange, check_filters, core
 from nats_bridge_spark.source.range_reader import read_range
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.stream_state import states_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+else:
+    try:
+        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    except ImportError:  # PySpark 4.1: a batch always contains everything available, for any trigger
+
+        class SupportsTriggerAvailableNow:
+            """Not known to this PySpark."""
+
 
 _Result = TypeVar("_Result")
 
@@ -83,6 +87,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         With both a minimum and a maximum, `latestOffset` applies them.
         """
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
         most, least = self._options.max_rows_per_trigger, self._options.min_rows_per_trigger
         if most:
             return ReadMaxRows(most)
@@ -93,14 +99,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with marking():
             self._upto = {one.name: one.state.last for one in self._run(self._streams())}
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Return the end of the next batch, which is its begin while no messages to read wait.
+
+        Args:
+            start: the begin of the batch; None from PySpark 4.1, which has no limits either.
 
         Raises:
             DataLostError: a stream was recreated or deleted, or has removed the next messages.
         """
         with marking():
-            self._ends = self._run(self._next(positions_of(start, self._options), limit))
+            begun = self._ends if start is None else positions_of(start, self._options)
+            if start is None and not begun:
+                self._ends = {one.name: one.at(one.state.last) for one in self._run(self._streams())}
+            else:
+                self._ends = self._run(self._next(begun, limit))
             return offset_of(self._ends, self._options)
 
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -159,7 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._found = [FollowedStream(connection, options.of_stream(state.name), state) for state in states]
         return self._found
 
-    async def _next(self, begun: dict[str, Position], limit: ReadLimit) -> dict[str, Position]:
+    async def _next(self, begun: dict[str, Position], limit: ReadLimit | None) -> dict[str, Position]:
         """Return the end of the next batch in each stream.
 
         While nothing waits, Spark calls this a hundred times a second. Servers receive at most two requests a second,
@@ -175,7 +188,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._asks_at = time.monotonic() + pause
         return ends
 
-    async def _ends_of(self, begun: dict[str, Position], limit: ReadLimit) -> dict[str, Position]:
+    async def _ends_of(self, begun: dict[str, Position], limit: ReadLimit | None) -> dict[str, Position]:
         streams = {one.name: one for one in await self._streams(begun)}
         if self._upto is not None:
             streams = {name: one for name, one in streams.items() if name in self._upto}
@@ -192,8 +205,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             lasts[name] = max(last, done[name])
         if await self._is_too_early(followed, done, lasts, limit):
             return begun
-        if isinstance(limit, ReadMaxRows):
-            lasts = await _limited(followed, done, lasts, limit.max_rows)
+        rows = getattr(limit, "max_rows", None)
+        if rows is not None:
+            lasts = await _limited(followed, done, lasts, rows)
         ends = {name: one.end_of_batch(begun[name], done[name], lasts[name]) for name, one in followed.items()}
         if ends != begun:
             self._began = time.monotonic()
@@ -216,14 +230,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         streams: Mapping[str, FollowedStream],
         done: Mapping[str, int],
         lasts: dict[str, int],
-        limit: ReadLimit,
+        limit: ReadLimit | None,
     ) -> bool:
         """Return whether the batch has to wait for more messages, as Spark's source for Kafka decides.
 
         A query that ends never waits, nor does its first batch.
         """
-        least = limit.min_rows if isinstance(limit, ReadMinRows) else None
-        if isinstance(limit, ReadMaxRows):
+        least = getattr(limit, "min_rows", None)
+        if least is None and hasattr(limit, "max_rows"):
             least = self._options.min_rows_per_trigger
         if not least or self._upto is not None or self._began is None:
             return False
