@@ -75,7 +75,8 @@ _SECTIONS: Final = (
         _SHARED,
         _SHARED,
         "",
-        "Every rule has `kind` and `name`. The section of a rule lists the others that it has.",
+        "Every rule has `kind` and `name`. The section on each kind below lists which of the other shared keys it"
+        " accepts.",
     ),
     _Section(
         "RepublishRule",

@@ -33,7 +33,7 @@ them](../telemetry.md#how-to-read-them)).
 In OTLP, names begin with `messaging.nats.bridge.` instead of `nats_bridge_`, and do not end with `_messages`,
 `_seconds` or `_total`. Exceptions are listed. Labels become attributes with the same prefix.
 
-Names in brackets are counters. You find them in `counters` in [`/status`](../status-api.md), and in the log line
+Names in brackets are counters. They are in `counters` in [`/status`](../status-api.md), and in the log line
 `rule.stopped`. A restart of the rule does not reset them.
 """
 _REST: Final = """\

@@ -37,13 +37,13 @@ class ReaderCounters(Counters):
     Attributes:
         received: taken from the stream.
         repeated: delivered again by the server and dropped, because they had been handled.
-        gaps: times that deliveries were missing.
+        gaps: how often deliveries were missing.
         recovered: missing deliveries that were read again from the stream.
         lost: missing deliveries that the stream no longer holds.
-        reconnects: times that the rule resumed after a lost connection.
-        recreated_consumers: times that the rule's consumer had been deleted and was recreated.
-        recreated_streams: times that the stream itself was recreated.
-        shorter_streams: times that the server had lost the end of the stream.
+        reconnects: how often the rule resumed after a lost connection.
+        recreated_consumers: how often the rule's consumer had been deleted and was recreated.
+        recreated_streams: how often the stream itself was recreated.
+        shorter_streams: how often the server had lost the end of the stream.
     """
 
     received: int = 0

@@ -28,7 +28,7 @@ class AdvisoriesCounters(Counters):
         reserved: not published, because the new subject is a command to the server.
         looped: about the stream that stores the rule's own messages.
         dropped: lost, because too many were waiting or the drain was cut short.
-        reconnects: times that the rule resumed after a lost connection.
+        reconnects: how often the rule resumed after a lost connection.
     """
 
     received: int = 0

@@ -22,12 +22,12 @@ class CopyCounters(ReaderCounters):
         assumed_increments: added only their own increment to a counter, because its total so far is unknown.
         rejected: permanently rejected by the target, and skipped.
         bytes_out: bytes of the written operations.
-        waits: times that copying waited for a full or missing target.
+        waits: how often copying waited for a full or missing target.
         asked_again: written again to find out whether they are stored; message ids prevent duplicates.
         out_of_order: stored after later ones of the same source, because the target did not store them at first.
-        rounds: times that an entry read its position from the target.
+        rounds: how often an entry read its position from the target.
         fillers: empty messages, stored and purged to keep sequence numbers.
-        shorter_targets: times that the target's server had lost confirmed copies.
+        shorter_targets: how often the target's server had lost confirmed copies.
     """
 
     copied: int = 0

@@ -45,8 +45,8 @@ class IngressCounters(Counters):
         too_large: dropped, because the server lowered its `max_payload` while they waited.
         in_doubt: written when the connection broke, unknown whether they arrived.
         repeated_out: always 0: an ingress rule writes nothing twice.
-        pauses: times that the rule unsubscribed because the stream was deleted or recreated.
-        reconnects: times that the rule resumed after a lost connection.
+        pauses: how often the rule unsubscribed because the stream was deleted or recreated.
+        reconnects: how often the rule resumed after a lost connection.
     """
 
     received: int = 0

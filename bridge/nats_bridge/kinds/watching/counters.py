@@ -17,8 +17,8 @@ class WatchCounters(Counters):
         bytes_out: always 0.
         looks: comparisons of all watched copies with their sources.
         failed_looks: comparisons that failed, because the server did not answer.
-        stalls: times that a copy stalled.
-        recoveries: times that a stalled copy made progress again.
+        stalls: how often a copy stalled.
+        recoveries: how often a stalled copy made progress again.
         step_downs: leaders asked to step down.
     """
 
