@@ -50,6 +50,10 @@ class OptionError(PipelineError):
     exit_code = EXIT_USAGE
 
 
+class StreamExistsError(OptionError):
+    """A stream exists that a restore would create."""
+
+
 class SchemaError(PipelineError):
     """Columns are missing, unknown or of another type."""
 

@@ -275,3 +275,34 @@ async def test_a_work_queue_is_held_until_opened_with_its_newest_configuration(
         assert printed.startswith("JOBS: 0 messages restored; consumers: work")
         assert await config_of(other, "JOBS") == await config_of(peer, "JOBS")
         assert (await other.store(b"tasks.1", b"the first"))["seq"] == 1
+
+
+async def test_existing_streams_are_left_as_they_are(
+    native_server: Servers, raw_peer: OpenPeer, commands: Commands, tmp_path: Path
+) -> None:
+    backup = str(tmp_path / "backup")
+    async with native_server("2.15.3") as server:
+        here = ("--server", server.url)
+        peer = await raw_peer(server.url)
+        for name in ("ALPHA", "BETA"):
+            await peer.create_stream(name=name, subjects=[f"{name}.>"])
+            await peer.store(f"{name}.x".encode(), name.encode())
+        await commands.run("capture", "--all", backup, *here)
+        before = await held(peer, "ALPHA")
+        await peer.api("STREAM.DELETE.ALPHA")
+        await peer.store(b"BETA.x", b"not in the backup")
+
+        printed = await commands.run("restore", backup, "--stream", "ALPHA", "--stream", "BETA", *here, code=2)
+        assert "stream 'BETA': exists, with 2 messages: restore it under another name with --as NAME" in printed
+        assert (await peer.api("STREAM.INFO.ALPHA"))["error"]["err_code"] == 10059, "nothing is half done"
+        printed = await commands.run("restore", backup, *here)
+        assert printed.startswith("ALPHA: 1 message (1 to 1) restored")
+        assert "BETA: exists, and stays as it is\n" in printed
+        assert await held(peer, "ALPHA") == before
+        assert [payload for *_, payload in await held(peer, "BETA")] == [b"BETA", b"not in the backup"]
+        # ALPHA counts as restored by an earlier run.
+        said = json.loads(await commands.run("restore", backup, "--json", *here))["streams"]
+        assert [(each["stream"], each["state"]) for each in said] == [("ALPHA", "there"), ("BETA", "exists")]
+        await peer.api("STREAM.DELETE.ALPHA")
+        await peer.create_stream(name="ALPHA", subjects=["ALPHA.>"])
+        assert "exists, with 0 messages" in await commands.run("restore", backup, *here, code=2)

@@ -49,8 +49,10 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
     Each message keeps its subject, headers, payload and sequence, and gets a new time stamp. The stream accepts no
     other messages until it is restored. If the command is killed, run it again. No message is lost or stored twice.
 
-    Exit codes: 0 restored; 1 the server rejects something, or the job failed; 2 the stream exists, or the server is too
-    old for it.
+    Of a directory with several captures, existing streams are left as they are, unless --stream names them.
+
+    Exit codes: 0 restored; 1 the server rejects something, or the job failed; 2 every wanted stream exists, or the
+    server is too old for one.
 
     \b
     Example:

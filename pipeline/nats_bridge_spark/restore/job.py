@@ -20,7 +20,7 @@ from nats_bridge_spark.capture.reading import first_since
 from nats_bridge_spark.capture.saved_stream import SAVED, SavedStream
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.engine import run_here
-from nats_bridge_spark.errors import OptionError, PipelineError
+from nats_bridge_spark.errors import OptionError, PipelineError, StreamExistsError
 from nats_bridge_spark.progress import watched
 from nats_bridge_spark.restore.configuration import (
     GENERATION,
@@ -94,7 +94,8 @@ class Summary:
     Attributes:
         changed: messages whose headers could not be given back as they were.
         orphans: chunks of an object store that no longer belonged to an object; they were removed again.
-        state: `restored`, `held` (not open yet), or `there` (by an earlier run).
+        state: `restored`, `held` (not open yet), `there` (by an earlier run), or `exists` (another stream of this name,
+            which stays as it is).
     """
 
     captured: str
@@ -107,7 +108,7 @@ class Summary:
     orphans: int = 0
     consumers: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    state: Literal["restored", "held", "there"] = "restored"
+    state: Literal["restored", "held", "there", "exists"] = "restored"
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -119,6 +120,8 @@ class Summary:
         name = self.captured if self.captured == self.stream else f"{self.captured} → {self.stream}"
         if self.state == "there":
             return [f"{name}: restored by an earlier run, up to {self.last}"]
+        if self.state == "exists":
+            return [f"{name}: exists, and stays as it is"]
         what = f"{self.messages:,} message{'' if self.messages == 1 else 's'}"
         what += f" ({self.first} to {self.last})" if self.messages else ""
         more = [
@@ -149,6 +152,8 @@ class _Saved(NamedTuple):
 def restore(request: RestoreRequest, spark: SparkSession | None) -> list[Summary]:
     """Restore the streams of a directory.
 
+    Of several captures that the request does not name, those whose stream exists are left out.
+
     Returns:
         One summary per stream.
 
@@ -159,8 +164,19 @@ def restore(request: RestoreRequest, spark: SparkSession | None) -> list[Summary
     saved = _found(spark, request)
     with LoopThread() as loop, loop.within(connected(request.connection)) as connection:
         _require_new(connection.server_version)
-        jobs = [loop.run(_planned(request, loop, connection, each)) for each in saved]
-        return [job.restored() for job in jobs]
+        plans: list[_Job | Summary] = []
+        existing: StreamExistsError | None = None
+        for each in saved:
+            try:
+                plans.append(loop.run(_planned(request, loop, connection, each)))
+            except StreamExistsError as error:
+                if len(saved) == 1 or request.streams:
+                    raise
+                existing = existing or error
+                plans.append(Summary(each.stream.name, each.stream.name, state="exists"))
+        if existing is not None and not any(isinstance(plan, _Job) for plan in plans):
+            raise existing
+        return [plan.restored() if isinstance(plan, _Job) else plan for plan in plans]
 
 
 def _require_new(version: str) -> None:
@@ -200,9 +216,27 @@ def _saved(place: Place) -> _Saved:
 
 
 async def _planned(request: RestoreRequest, loop: LoopThread, connection: Connection, saved: _Saved) -> _Job:
-    """Check one stream."""
+    """Check one stream. An existing one is found first, because nothing else about it matters.
+
+    Raises:
+        StreamExistsError: the stream exists, and no earlier run of this restore made it.
+        OptionError: the server, or another stream, does not allow it.
+    """
     selection, capture = request.selection, saved.capture
     name = request.name or saved.stream.name
+    mark = RestoreMark(saved.stream.name, capture.extent.created if capture else "", _identity(selection))
+    there: Json | None = None
+    try:
+        there = await connection.api.stream_info(name)
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+    if there is not None and RestoreMark.of(there["config"])[0] != mark:
+        messages = int(there["state"]["messages"])
+        raise StreamExistsError(
+            f"stream '{name}': exists, with {messages:,} message{'' if messages == 1 else 's'}: restore it under"
+            " another name with --as NAME, or delete the stream first if you no longer need it"
+        )
     subjects = selection.subjects if selection else None
     config = restored_config(saved.stream.config, name, subjects, request.without)
     if config.get("allow_msg_counter"):
@@ -217,20 +251,8 @@ async def _planned(request: RestoreRequest, loop: LoopThread, connection: Connec
     if unknown:
         options = " ".join(f"--without {member}" for member in unknown)
         raise OptionError(f"{place} does not know {', '.join(unknown)}: say {options} to restore it without")
-    mark = RestoreMark(saved.stream.name, capture.extent.created if capture else "", _identity(selection))
-    there: Json | None = None
-    try:
-        there = await connection.api.stream_info(name)
-    except ApiError as error:
-        if error.err_code != STREAM_NOT_FOUND:
-            raise
+    if there is None:
         await _require_free(connection, name, config["subjects"])
-    if there is not None and RestoreMark.of(there["config"])[0] != mark:
-        messages = int(there["state"]["messages"])
-        raise OptionError(
-            f"stream '{name}': exists, with {messages:,} message{'' if messages == 1 else 's'}; a restore makes a new"
-            " one: delete that one, or use --as NAME"
-        )
     return _Job(request, loop, connection, saved, config, mark, there)
 
 
