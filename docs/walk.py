@@ -42,7 +42,7 @@ from nats_conformance.native_servers import NativeServer, fetch
 DOCS: Final = Path(__file__).parent
 WALKS: Final[dict[str, str | None]] = {
     "tutorial.md": None,
-    "spark.md": "2.10.27",
+    "spark.md": "2.15.3",
     "redrive.md": "2.15.3",
     "failover.md": "2.15.3",
     "init.md": "2.9.10",

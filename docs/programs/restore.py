@@ -1,4 +1,4 @@
-"""The account of the page on restores: orders, a consumer that has processed 400 of them, and a bucket of prices."""
+"""The account of the page on restores: orders, a consumer that has processed 400 of them, and a bucket."""
 
 import asyncio
 import sys
@@ -21,6 +21,7 @@ async def publish(jetstream: JetStreamContext) -> None:
     prices = await jetstream.create_key_value(bucket="PRICES")
     for number in range(100):
         await prices.put(f"p{number % 10}", b"%d" % number)
+    await prices.delete("p1")
 
 
 async def delete(jetstream: JetStreamContext) -> None:

@@ -42,10 +42,10 @@ _ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "conform": ("nats-conformance", "Compare servers, engine and bridge with the catalogue of cases."),
     "servers": ("nats-conformance", "List and fetch native NATS servers."),
     "demo": ("nats-conformance", "Compare native republish and the bridge."),
-    "capture": ("nats-bridge-spark", "Capture streams as Parquet, on Spark."),
-    "restore": ("nats-bridge-spark", "Recreate streams from captures, on Spark."),
-    "backfill": ("nats-bridge-spark", "Copy a stream's history through a rule, on Spark."),
-    "diff": ("nats-bridge-spark", "Compare two streams or captures, message by message, on Spark."),
+    "capture": ("nats-bridge-spark", "Capture streams as Parquet, in one process or on Spark."),
+    "restore": ("nats-bridge-spark", "Recreate streams from captures."),
+    "backfill": ("nats-bridge-spark", "Copy a stream's history through a rule."),
+    "diff": ("nats-bridge-spark", "Compare two streams or captures, in one process or on Spark."),
 }
 _NAMES: Final = (*_COMMANDS, *_ELSEWHERE)
 _WITH_PERMISSIONS: Final = ("failover", "watch", "redrive", "capture", "restore")
