@@ -17,6 +17,8 @@ opened                        copying    reads from 501; encodes, publishes, 501
 connection lost: interrupted  broken     sends nothing more; what the reader hands on is dropped
                               closed     remembers that 500 is confirmed
 begin, connected again        opening    another round: 500 is confirmed, and the target holds 501 … 505 as well
+connection lost: interrupted  broken     finishes opening, or raises; nothing is sent, and the round is closed
+begin, connected again        opening    the same: 500 is still confirmed
 opened                        copying    reads from 501, and sends from 506
 ```
 
@@ -59,7 +61,7 @@ from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry_plan import EntryPlan, Reading, consumer_filters
 from nats_bridge.kinds.copying.object_metadata import ObjectMetadata
 from nats_bridge.kinds.copying.position.comparing import Resume
-from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.position.entry_streams import LAST_UNKNOWN, EntryStreams
 from nats_bridge.kinds.copying.position.resuming import Confirmed, Resuming
 from nats_bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.kinds.copying.target import RENAMED, Target, last_sequence_behind
@@ -94,11 +96,16 @@ class EntryContext:
         fence: checked before anything is written, and before a round begins.
         reader: makes the reader of the source for a round; None for a consumer of the rule.
         backlog: how much waits in the source.
+        dead_letters: decides about messages that the target refuses.
+        resuming: finds the position of each round, and remembers what earlier rounds have confirmed.
         counting: makes additions of copies; None if the target is not a counter stream.
+        acknowledging: acknowledges stored messages to the source; None if the entry does not.
+        objects: renames the bucket in the metadata of objects; None if the entry does not.
         stream_position: the position up to which everything is stored, between rounds; None before the first.
         blocked: the stream that does not exist or does not answer, as a phrase; empty for none.
         outlet: the way to the target, which publishers use.
         twin: whether the target only accepts source records under another name.
+        warned_of_renamed: whether the log says already that headers are renamed.
     """
 
     plan: EntryPlan
@@ -214,7 +221,8 @@ class Round:
             context.target.api,
             target_info,
             context.target_of(target_info),
-            rule=plan.rule,
+            LAST_UNKNOWN,
+            plan.rule,
         )
         begun = cls(context, life, streams)
         try:
@@ -227,6 +235,16 @@ class Round:
             await asyncio.shield(life.closing)
 
     async def _open(self) -> None:
+        """Take the steps from an unknown target to a running reader, in this order.
+
+        1. Subscribe to answers.
+        2. Find the target's last sequence, after everything that was sent before.
+        3. Decide where to resume, from the copies up to that sequence.
+        4. Tell the encoder which messages are stored already, and which source the copies belong to.
+        5. Let the reader create its consumer. It can pass on messages before this method ends.
+
+        An interruption does not stop these steps: each one finishes or raises. Nothing is sent after it.
+        """
         context, plan = self._context, self.plan
         await self.publisher.open()
         last = await last_sequence_behind(context.target, plan.stream, plan.probe, context.is_blocked)

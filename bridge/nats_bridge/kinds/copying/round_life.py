@@ -24,7 +24,7 @@ ROUND: StateTable[RoundState, RoundEvent] = StateTable(
     closed    -         closed       closed   closed    closed   closed  -
     """
 )
-"""A round is `opening` while it reads the newest copies in the target, then `copying`.
+"""A round is `opening` until its reader runs, and sends the first messages already then. After that it is `copying`.
 
 `broken`: the state of the target is unknown, so the next round begins. `failed`: an error ends the rule. `draining`:
 the round stops reading and awaits messages in flight. `leaving`: it does not await them. `cut`: another replica may

@@ -199,7 +199,7 @@ async def last_sequence_behind(
 ) -> int:
     """Return the stream's last sequence, after everything that was sent on this connection before.
 
-    It waits without a limit: the caller sets one, or cancels it.
+    It waits without a limit for the stream to answer, so a caller that must not wait cancels it.
 
     Args:
         connection: the connection of the target.

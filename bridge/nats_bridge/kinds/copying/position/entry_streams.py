@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from typing import Final
 
 import structlog
 
@@ -196,6 +197,10 @@ class SourceIdentity:
     recreated: bool = False
 
 
+LAST_UNKNOWN: Final = -1
+"""Stands for the target's last sequence until everything that was sent before is known to be stored, or not to be."""
+
+
 @dataclass(frozen=True)
 class EntryStreams:
     """Source and target of an entry.
@@ -206,7 +211,7 @@ class EntryStreams:
         target_api: the API of the connection that holds the target.
         target_info: the target's `STREAM.INFO`.
         target: the same, as copying needs it.
-        last: the target's last sequence, once known.
+        last: the target's last sequence, or `LAST_UNKNOWN`. No position is found with that.
         rule: the rule's name, for the log.
         identity: the facts that tell copies of the present source from others, once known.
     """
@@ -217,7 +222,7 @@ class EntryStreams:
     target_api: JetStreamApi
     target_info: Json
     target: Target
-    last: int = 0
+    last: int
     rule: str = ""
     identity: SourceIdentity | None = None
 
@@ -247,6 +252,7 @@ class EntryStreams:
 
     async def newest(self, wanted: int, *, whatever_age: bool = False) -> TargetTail:
         """Return the newest copies of any stream with the source's name; see `read_tail`."""
+        assert self.last != LAST_UNKNOWN, "an unread target must not look like an empty one"
         return await read_tail(
             self.target_api,
             self.target.name,
