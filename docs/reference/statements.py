@@ -16,9 +16,9 @@ _HEAD: Final = """\
 # Coverage of the ADRs
 
 The conformance suite covers ADR-28, ADR-30 and ADR-36, and the statements of ADR-57, ADR-59 and ADR-60 about sources
-and mirrors. Each normative statement has cases, or a reason why it has none. `conformance/STATEMENTS.md` lists them,
-and the ones that no outside process can satisfy. `nats-conform list adr28/headers` lists the cases whose ids begin with
-`adr28/headers`.
+and mirrors. `conformance/STATEMENTS.md` lists every normative statement with its cases, or the reason why it has none,
+and separately the statements that no outside process can satisfy. `nats-conform list adr28/headers` lists the cases
+whose ids begin with `adr28/headers`.
 """
 _CASES: Final = """\
 A case is `must` if a document requires it, `should` if one recommends it, and `observed` if servers do it but no

@@ -25,7 +25,8 @@ class RuleCounters(ReaderCounters):
         vanished: sequences that were removed before the consumer reached them.
         last_sequence_lookups: previous messages looked up on the server after a delete or purge.
         last_sequence_uncertain: values of `Nats-Last-Sequence` that depend on removals unknown to the sidecar.
-        removals: deletes, purges and updates of the stream that the server reported.
+        removals: server-reported events of the stream that can remove messages: deletes, purges and configuration
+            updates.
     """
 
     republished: int = 0
