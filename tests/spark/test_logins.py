@@ -126,7 +126,7 @@ def test_an_address_with_a_password_is_refused_without_showing_it(spark: SparkSe
         ({"nkeySeedFile": "{place}/nkey_seed_file"}, "option nkeySeedFile: {place}/nkey_seed_file: no such file"),
         ({"user": "me", "passwordFile": "{place}"}, "option passwordFile: {place}: is a folder, not a file"),
         ({"tlsCa": "{place}/ca"}, "option tlsCa: {place}/ca: no such file"),
-        ({"tlsCert": "{place}/cert"}, "option tlsCert: needs 'tlsKey' as well"),
+        ({"tlsCert": "{place}/cert"}, "option tlsCert: also needs 'tlsKey'"),
         ({"context": "nowhere"}, "option context: no context 'nowhere' in "),
         ({"tokenFile": "{place}/token"}, "check creds, nkeySeedFile, tokenFile or user/passwordFile"),
     ],

@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +42,11 @@ def place_of(spark: SparkSession | None, path: str) -> Place:
     return _HadoopPlace(spark, path)
 
 
-@dataclass(frozen=True, slots=True)
 class Place:
     """A directory of this machine, or one that is mounted here. Paths are relative to it, with slashes."""
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
 
     def __str__(self) -> str:
         return str(self.root)
