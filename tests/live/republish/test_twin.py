@@ -107,7 +107,7 @@ async def test_bridge_republishes_what_the_server_republishes(
                 # no outside process can know it. Here the bridge is given the time to see each one.
                 if STREAMS[stream].keys() & {"max_msgs", "max_msgs_per_subject", "allow_rollup_hdrs"}:
                     await bridged.count(len(native.messages) - 2)
-                    await until(lambda: run._filter or run.position >= sequence)
+                    await until(lambda: bool(run._filter) or run.position >= sequence)
 
             await _publish(peer, name, zlib.crc32(f"{stream} {rule}".encode()), "rollups" in stream, taken)
             end = (await peer.store(f"{name}.orders.end".encode(), b"the end"))["seq"]
