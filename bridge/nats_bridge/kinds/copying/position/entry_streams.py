@@ -189,7 +189,7 @@ class SourceIdentity:
         key: the entry's key with the present source, as the copies' ids have it.
         since_ns: the time when the target stored the newest copy of an earlier source, in nanoseconds since 1970; 0 for
             none.
-        recreated: whether the newest copies are of an earlier source.
+        recreated: whether the newest confirmed copies are of an earlier source.
     """
 
     key: bytes

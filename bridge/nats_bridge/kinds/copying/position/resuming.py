@@ -111,8 +111,7 @@ class Resuming:
         self._source: KnownStream | None = None
         self._target: KnownStream | None = None
         self._key = b""  # the entry's, when its round began
-        # recreated, and nothing is confirmed since: a round that was interrupted before must not count as one of it
-        self._is_new_source = self._is_new_target = False
+        self._is_new_target = False  # recreated, and nothing is confirmed in it yet
         self._confirmed = Confirmed()
         # sequences after the confirmed position that were reported as missing
         self._reported: frozenset[int] = frozenset()
@@ -171,7 +170,7 @@ class Resuming:
         info, known = streams.source_info, self._source
         verdict: Verdict = "unknown" if known is None else await known.verdict(streams.source.api, info)
         if verdict == "same":
-            streams = replace(streams, identity=replace(self.identity, recreated=self._is_new_source))
+            streams = replace(streams, identity=self.identity)
         else:
             streams = await streams.identified(tail)
             if verdict == "recreated":
@@ -180,7 +179,6 @@ class Resuming:
         if streams.identity is not None:
             self.identity = streams.identity
             self._source = KnownStream.of(info)
-            self._is_new_source = self.identity.recreated
         return streams
 
     def source_recreated(self, info: Json, key: bytes, since_ns: int) -> None:
@@ -191,8 +189,7 @@ class Resuming:
             key: the entry's key with it.
             since_ns: when the target stored its newest message before that, in nanoseconds since 1970.
         """
-        self.identity, self._source = SourceIdentity(key, since_ns), KnownStream.of(info)
-        self._is_new_source = True
+        self.identity, self._source = SourceIdentity(key, since_ns, recreated=True), KnownStream.of(info)
 
     async def _recall(self, streams: EntryStreams) -> tuple[Confirmed, Verdict, bool]:
         """Recall the position that the target has confirmed.
@@ -316,7 +313,7 @@ class Resuming:
         if confirmed.sequence:
             placed = confirmed.placed if confirmed.placed[0] else self._confirmed.placed
             self._confirmed = replace(confirmed, placed=placed)
-            self._is_new_source = self._is_new_target = False
+            self.identity, self._is_new_target = replace(self.identity, recreated=False), False
 
     async def _by_last_sequence(self, streams: EntryStreams) -> Resume:
         """Resume at the target's last sequence, which is also the source's if it belongs to a copy.
