@@ -473,9 +473,17 @@ class JetStreamApi:
         )
         return (int(reply["message"]["seq"]), nanoseconds_of(reply["message"]["time"])) if reply else None
 
-    async def _unless(self, absent: int, subject: str, body: Json | None = None, **options: Any) -> Json | None:
+    async def _unless(
+        self,
+        absent: int,
+        subject: str,
+        body: Json | None = None,
+        *,
+        fence: WriteFence = ALWAYS_OPEN,
+        patience: float | None = None,
+    ) -> Json | None:
         try:
-            return await self.request(subject, body, **options)
+            return await self.request(subject, body, fence=fence, patience=patience)
         except ApiError as error:
             if error.err_code == absent:
                 return None
