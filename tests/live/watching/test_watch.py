@@ -235,7 +235,10 @@ async def test_a_source_with_another_creation_time(version: str, native_server: 
         await all_is_well(server.url)
         await here.peer.recreate_stream("S")
         await publish(here.peer, "S", 10, b"y")
-        assert set(await stalled(server.url, "M", "T")) == {"source_recreated"}
+        found = await stalls(server.url)
+        assert {link["reason"]["code"] for link in found.values()} == {"source_recreated"}
+        # Before 2.15, a server that resumes while the new source is still empty begins with its next message.
+        assert all([await holds(here.peer, target, 11) for target in {"M", "T"} - found.keys()])
 
 
 async def test_a_target_that_is_full(newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
