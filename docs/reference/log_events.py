@@ -85,7 +85,8 @@ _SHARED: Final[dict[str, LogEvent]] = {
     "connection.error": LogEvent("warning", "An error occurred on the connection.", ("error",)),
     "connection.slow_consumer": LogEvent(
         "warning",
-        "The server ended the connection, probably as a slow consumer. Consumers then send fewer messages at a time.",
+        "The server closed the connection, probably because the sidecar read too slowly. The sidecar then requests"
+        " fewer messages at a time.",
         ("messages",),
     ),
     # -- a rule's life
@@ -128,7 +129,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "rule.start_not_kept": LogEvent(
         "warning",
-        "A server is not answering, so the first leader decides where `start: new` begins.",
+        "A server is not answering, so `start: new` counts from the time when a replica first leads the rule.",
         ("reason",),
     ),
     "rule.lead_lost": LogEvent("warning", "The lease may have expired, so another replica may be running the rule."),
@@ -172,7 +173,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
     "leadership.leads": LogEvent("info", "This replica now leads the rule.", ("term",)),
     "leadership.lost": LogEvent("warning", "This replica no longer leads the rule.", ("term",)),
     "leadership.hands_over": LogEvent(
-        "info", "With `share`, this replica hands the rule to one that leads fewer rules.", ("term",)
+        "info", "With `share`, this replica hands the rule to a replica that leads fewer rules.", ("term",)
     ),
     "leadership.released": LogEvent("info", "This replica released its lease.", ("term", "stored")),
     "leadership.failed": LogEvent("error", "An internal error occurred.", ("reason",)),
@@ -211,8 +212,8 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "reader.consumer_edited": LogEvent(
         "warning",
-        "Another client changed the consumer. Messages that it may have left out are reread"
-        " (`at_least_once`) or count as `lost`.",
+        "Another client changed the consumer, which may have left out messages. With `at_least_once`, the rule rereads"
+        " them. Otherwise, it counts them as `lost`.",
         ("consumer", "field", "found", "expected", "after", "upto", "left_out"),
     ),
     "reader.creation_time_changed": LogEvent(
@@ -238,12 +239,12 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "consumer.reconfigured": LogEvent(
         "warning",
-        "The consumer did not match the rule, so the rule recreates it at its position.",
+        "The consumer's configuration did not match the rule, so the rule recreates the consumer at its position.",
         ("consumer", "fields", "after"),
     ),
     "consumer.leaderless": LogEvent(
         "warning",
-        "The consumer had no leader for 30 s, so the rule recreates it.",
+        "The consumer had no leader for 30 s, so the rule recreates the consumer.",
         ("consumer", "after"),
     ),
     "consumer.stream_shorter": LogEvent(
@@ -259,7 +260,9 @@ _SHARED: Final[dict[str, LogEvent]] = {
     # -- telemetry
     "telemetry.exports": LogEvent("info", "The sidecar exports metrics or traces by OTLP.", ("metrics", "traces")),
     "telemetry.not_exported": LogEvent("warning", "OTLP is configured, but the export cannot start.", ("reason",)),
-    "telemetry.no_traces": LogEvent("warning", "Traces are configured, but no exporter for them.", ("trace",)),
+    "telemetry.no_traces": LogEvent(
+        "warning", "Traces are configured without an OTLP exporter, so the sidecar creates no spans.", ("trace",)
+    ),
     "telemetry.export_failed": LogEvent("warning", "An OTLP export failed.", ("signal",)),
     "telemetry.last_export_failed": LogEvent("warning", "An OTLP export failed.", ("seconds",)),
 }

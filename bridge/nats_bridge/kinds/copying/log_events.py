@@ -52,15 +52,17 @@ EVENTS: Final = {
     "copying.renamed_headers": LogEvent(
         "warning", "The rule renames headers of counters or schedules, so that the target stores them."
     ),
-    "copying.waits": LogEvent("warning", "The target accepts no messages, so copying is waiting.", ("server_says",)),
+    "copying.waits": LogEvent("warning", "The target accepts no messages, so the entry waits.", ("server_says",)),
     "copying.continues": LogEvent("info", "The target accepts messages again."),
     "copying.consumer_renamed": LogEvent(
         "info",
-        "An entry was edited, so the rule deletes its former consumer.",
+        "An entry was edited, so the rule deletes the entry's former consumer.",
         ("consumer", "after"),
     ),
     "copying.consumer_left": LogEvent(
-        "warning", "An entry was edited, but the user may not delete its former consumer.", ("consumer", "reason")
+        "warning",
+        "An entry was edited, but the user may not delete the entry's former consumer.",
+        ("consumer", "reason"),
     ),
     "copying.consumers_not_listed": LogEvent(
         "warning", "The user may not list consumers, so the rule cannot find consumers of edited entries.", ("reason",)

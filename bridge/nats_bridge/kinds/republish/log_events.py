@@ -19,7 +19,8 @@ EVENTS: Final = {
     ),
     "rule.position_unproven": LogEvent(
         "warning",
-        "If the stream lost its end, new messages up to this position are not republished.",
+        "The rule cannot verify its consumer's position. If the stream lost its end, new messages up to the position"
+        " are not republished.",
         ("consumer", "after"),
     ),
     "rule.last_sequence_inexact": LogEvent(
@@ -36,14 +37,16 @@ EVENTS: Final = {
     ),
     "rule.position_can_jump": LogEvent(
         "warning",
-        "If the stream removes a message in flight, a crash may lose earlier ones (`kd/messages/removed-in-hand`).",
+        "If the stream removes a message in flight, a crash may lose earlier messages (`kd/messages/removed-in-hand`).",
         ("max_msgs_per_subject",),
     ),
     "rule.side_effects": LogEvent(
         "warning", "The rule changes the content of the stream by reading it, as you allowed."
     ),
     "rule.predecessor_not_seen": LogEvent(
-        "warning", "A message is waiting, because the request for its predecessor failed.", ("reason",)
+        "warning",
+        "A message is waiting, because the request for the previous message on its subject failed.",
+        ("reason",),
     ),
 }
 """By name."""

@@ -9,7 +9,7 @@ from nats_bridge.observability.log_event import LogEvent
 EVENTS: Final = {
     "watch.stalled": LogEvent(
         "warning",
-        "A native copy is making no progress, or the reason has changed.",
+        "A native copy is making no progress, or is stalled for a different reason than before.",
         ("code", "reason", "remedy", "missing", "seconds"),
     ),
     "watch.recovered": LogEvent("info", "A stalled native copy is making progress again.", ("missing", "position")),
