@@ -31,8 +31,8 @@ _HEAD = """\
 # Commands
 
 This page lists all commands with their options. For more details and examples, run `nats-bridge COMMAND --help`.
-Results go to standard output, and logs and errors go to standard error. The [exit codes](errors.md#exit-codes) hold for
-all commands. Some commands list more exact meanings.
+Results go to standard output, and logs and errors go to standard error. All commands use
+the same [exit codes](errors.md#exit-codes). For some commands, the section gives the exact meanings.
 """
 _SHARED: Final = "Shared options"
 _LONG: Final = re.compile("--[a-z]+")

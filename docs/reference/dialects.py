@@ -17,9 +17,9 @@ _HEAD: Final = """\
 A dialect is the behaviour of one server version. Choose it with `dialect` in the [configuration](configuration.md) or
 `--dialect V` of a command. `native` is the version of the connected server. The newest known patches are"""
 _BODY: Final = """\
-A newer patch behaves as the newest known one of its line.
+For a newer patch, nats-bridge reproduces the newest known patch of its line.
 
-Bold versions are the first with the behaviour, one for each minor line. Later lines also have it.
+Bold versions are the first with a behaviour, one for each minor line. Later lines have the behaviour as well.
 [Versions](../versions.md) explains the main changes. For stream configurations, run
 `nats-bridge check FILE --dialect V`.
 """

@@ -18,7 +18,7 @@ This page explains exit codes and error codes.
 ## Exit codes
 
 - **0**: The command succeeded. `run` also ends with 0 after SIGTERM.
-- **1**: The answer is no. For example, a server would refuse the configuration, or a sidecar is not ready.
+- **1**: The command worked, and its answer is no. For example, a sidecar is not ready.
 - **2**: The usage or configuration is wrong, or credentials or permissions are refused. Waiting does not help.
 - **3**: No server can be reached. Trying again can help.
 - **130, 143**: Ctrl-C or a signal ended the command.
@@ -32,12 +32,12 @@ These are the values of `code` in the log event `sidecar.refused`, and in each e
 _API: Final = """\
 ## What a rule does after an error of the JetStream API
 
-The log and `/status` quote the server's error with its `err_code`. If the code is one of these, or newer than this
-release, the rule waits and tries again:
+The log and `/status` quote the server's error with its `err_code`. If the `err_code` is in this list, or newer than
+this release, the rule waits and tries again:
 """
 _REST: Final = """\
-After any other code, the rule fails, and the sidecar restarts it after up to a minute. Some errors are exceptions.
-For example, a rule waits for a missing stream, and creates a missing consumer.
+After any other `err_code`, the rule fails, and the sidecar restarts it after up to a minute. Two exceptions are a
+missing stream, which the rule waits for, and a missing consumer, which the rule creates.
 """
 
 

@@ -31,16 +31,17 @@ This page lists all metrics of a sidecar, and all counters of its rules ([how to
 them](../telemetry.md#how-to-read-them)).
 
 In OTLP, names begin with `messaging.nats.bridge.` instead of `nats_bridge_`, and do not end with `_messages`,
-`_seconds` or `_total`. Exceptions are listed. Labels become attributes with the same prefix.
+`_seconds` or `_total`. Names that differ in another way are listed. Labels become attributes with the
+same prefix. `By` introduces an additional label.
 
-Names in brackets are counters. They are in `counters` in [`/status`](../status-api.md), and in the log line
-`rule.stopped`. A restart of the rule does not reset them.
+Names in brackets are counters, which you find in `counters` in [`/status`](../status-api.md) and in the log line
+`rule.stopped`. A restart of the rule does not reset its counters.
 """
 _REST: Final = """\
 ## Dropped messages and events
 
-These are the values of `reason` and `event`, and the names of counters. They count messages, unless the text names
-something else.
+The names below are values of the labels `reason` and `event`, and names of counters. They count messages, unless the
+explanation names something else.
 """
 
 

@@ -16,13 +16,13 @@ _HEAD: Final = """\
 # Coverage of the ADRs
 
 The conformance suite covers ADR-28, ADR-30 and ADR-36, and the statements of ADR-57, ADR-59 and ADR-60 about sources
-and mirrors. `conformance/STATEMENTS.md` lists every normative statement with its cases, or the reason why it has none,
-and separately the statements that no outside process can satisfy. `nats-conform list adr28/headers` lists the cases
-whose ids begin with `adr28/headers`.
+and mirrors. `conformance/STATEMENTS.md` lists every normative statement with its cases, or the reason why it has none.
+The statements that no outside process can satisfy have a separate list there. `nats-conform list adr28/headers` lists
+the cases whose ids begin with `adr28/headers`.
 """
 _CASES: Final = """\
-A case is `must` if a document requires it, `should` if one recommends it, and `observed` if servers do it but no
-document mentions it.
+A case is `must` if a document requires its behaviour, `should` if a document recommends it, and `observed` if servers
+show a behaviour that no document mentions.
 """
 _LIST_HEAD: Final = """\
 # Statements of the ADRs

@@ -64,14 +64,14 @@ class Dialect:
     every_index_counts: bool = _since((2, 9, 15))
     # The functions `left` and `right`.
     left_and_right: bool = _since((2, 10, 16))
-    # Lengths and positions beyond 32 bits are refused. Previously, they wrapped.
+    # Lengths and positions beyond 32 bits are refused. Previously, they lost their upper bits.
     int32_arguments_checked: bool = _since((2, 11, 8), (2, 12, 0))
-    # `partition(n)` hashes the whole subject. Moduli above 2147483647 are refused. A source without wildcards allows
-    # `partition` and `random`, and the indexes of `partition` are ignored.
+    # `partition(n)` hashes the whole subject. More than 2147483647 partitions are refused. A source without wildcards
+    # allows `partition` and `random`, and the indexes of `partition` are ignored.
     partition_of_subject: bool = _since((2, 12, 0))
     # The function `random`.
     random_function: bool = _since((2, 12, 0))
-    # Modulus 0 gives `0`. Previously, the first matching message ended the server process.
+    # `partition` with 0 partitions gives `0`. Previously, the first matching message ended the server process.
     partition_zero_is_safe: bool = _since((2, 12, 0))
     # If the source has no wildcards, the destination is used verbatim, including braces.
     literal_source_copies_destination: bool = _since((2, 9, 0), until=((2, 10, 0),))
@@ -79,7 +79,7 @@ class Dialect:
     rest_source_refuses_functions: bool = _since((2, 10, 0), until=((2, 12, 0),))
     # An empty destination means no transform. Previously, it was an error.
     empty_destination_is_no_transform: bool = _since((2, 10, 0))
-    # An empty source means `>`. Previously, it did so in republish only.
+    # An empty source means `>`. Previously, it meant `>` in republish only.
     empty_source_is_everything: bool = _since((2, 10, 0))
     # A token such as `*x` is a wildcard in a transform's source, and so is `>x` when a configuration's subjects are
     # compared.
@@ -131,15 +131,17 @@ class Dialect:
     copies_lose_every_earlier_record: bool = _since((2, 11, 0))
     # Every stream refuses a client's message with `Nats-Stream-Source` (10227).
     source_record_is_refused_from_clients: bool = _since((2, 15, 0))
-    # The start of a source is searched among subjects that match its `filter_subject`. Previously, all were searched.
+    # To find where a source resumes, the server searches subjects that match `filter_subject`. Previously, it searched
+    # all subjects.
     source_search_follows_filter: bool = _since((2, 11, 12), (2, 12, 3), (2, 14, 0))
-    # If several entries name one source, each of them copies. Previously, only the first one did.
+    # If several entries name one source, each entry copies it. Previously, only the first entry did.
     every_entry_of_a_source_copies: bool = _since((2, 10, 0))
-    # If a start is after the source's end, copying waits for it. Previously, it began with the next new message.
+    # If a start is after the source's end, copying waits for that sequence. Previously, copying began with the next new
+    # message.
     source_start_waits_for_its_sequence: bool = _since((2, 15, 0))
     # A copy with `Nats-Rollup` is stored even if the stream does not allow rollups. Previously, copying stopped there.
     sourcing_takes_refused_rollups: bool = _since((2, 14, 0))
-    # A copy is skipped if the target has its `Nats-Msg-Id`. Previously, it and all later ones waited until the
+    # A copy is skipped if the target has its `Nats-Msg-Id`. Previously, this copy and all later copies waited until the
     # `duplicate_window` passed.
     copies_skip_duplicates: bool = _since((2, 12, 6), (2, 14, 0))
     # A mirror stores a copy even if the mirror has its `Nats-Msg-Id`.

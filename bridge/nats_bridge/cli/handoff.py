@@ -35,7 +35,7 @@ def handoff_command(config: Path, rule: str, back: bool, after: tuple[str, ...],
     stdout gets only the body of the STREAM.UPDATE request, and stderr gets the steps and their effects. Nothing is
     changed without --apply.
 
-    Exit codes: 0 the rule can be handed over; 1 it cannot, or not yet, and each problem has a remedy.
+    Exit codes: 0 the rule can be handed over; 1 it cannot, or not yet, and the output has a remedy for each problem.
 
     \b
     Example:

@@ -44,7 +44,7 @@ def redrive_command(stream: str, as_json: bool, **given: Any) -> int:
     The stream nats-bridge_redrive records which messages were put back, so another run does not put them back twice,
     even after a crash. On SIGINT or SIGTERM, the command finishes messages in flight.
 
-    Exit codes: 0 all selected messages were put back, or could be; 1 some were not, or cannot be.
+    Exit codes: 0 all selected messages were published or, without --apply, can be; 1 some were not, or cannot be.
 
     \b
     Example:

@@ -56,7 +56,7 @@ class Telemetry(Part):
 
 
 class Reload(Part):
-    """When the sidecar reads its configuration again."""
+    """Whether the sidecar reloads its configuration without a signal or request."""
 
     watch: Flag = Field(default=True, description="reload the file when it changes")
 

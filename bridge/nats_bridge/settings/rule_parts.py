@@ -81,7 +81,7 @@ class External(Part):
 
 
 class Source(Part):
-    """An entry of the server's `sources`, or its `mirror`, with additional keys."""
+    """A source as in the server's `sources` or `mirror`, with additional keys."""
 
     misplaced: ClassVar[Mapping[str, str]] = {
         "filter_subjects": 'write subject_transforms: [{src: "a.>"}, {src: "b.>"}]; without dest, subjects do not'
@@ -104,7 +104,7 @@ class Source(Part):
         default=None, description="earliest time of messages to copy, if nothing was copied yet"
     )
     external: External | None = Field(
-        default=None, description="native address of the stream; only written into source records"
+        default=None, description="native address of the stream, which the rule writes into source records"
     )
     exclude: tuple[Subject, ...] = Field(default=(), description=EXCLUDE)
     where: HeaderEquals | None = Field(default=None, description=WHERE)

@@ -102,7 +102,7 @@ RECEIVED_MESSAGES = _counter(
 )
 SENT_MESSAGES = _counter(
     "sent_messages",
-    "Messages written to the target or, by copying rules, stored in it. Each counts once.",
+    "Messages written to the target or, for copying rules, stored in the target. Each message counts once.",
     otel="messaging.client.sent.messages",
 )
 RECEIVED_BYTES = _counter("received_bytes", "Header blocks and payloads of received messages.", unit="By")
@@ -111,19 +111,19 @@ DROPPED = _counter("dropped_messages", "Messages received and not sent.", labels
 
 FACTS: Mapping[str, Metric] = MappingProxyType(
     {
-        "duplicate": _counter("duplicate_messages", "Messages not stored again, because the target already had them."),
+        "duplicate": _counter("duplicate_messages", "Messages not stored again, because the target had them."),
         "redelivered": _counter(
             "redelivered_messages", "Messages that the server delivered again and the rule dropped."
         ),
         "resent": _counter("resent_messages", "Messages written again, because the first write was not confirmed."),
         "lost": _counter("lost_messages", "Messages that were not delivered and are no longer in the stream."),
         "in_doubt": _counter(
-            "in_doubt_messages", "Messages in flight when the connection broke. They may have arrived or not."
+            "in_doubt_messages", "Messages in flight when the connection broke, which may have arrived or not."
         ),
         "recovered": _counter("recovered_messages", "Messages that were not delivered at first and were read again."),
         "vanished": _counter("vanished_messages", "Sequences that the stream removed before the rule read them."),
         "out_of_order": _counter(
-            "out_of_order_messages", "Copies stored after later ones, because the target did not store them at first."
+            "out_of_order_messages", "Copies stored after later copies, because the target did not store them at first."
         ),
         "headers_stripped": _counter(
             "headers_stripped_messages", "Messages copied without a header that the target would refuse."

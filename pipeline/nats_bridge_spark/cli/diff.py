@@ -72,7 +72,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     detects which of these applies, unless --by sets it. With --by subject, the newest message of each subject is
     compared.
 
-    An option marked [twice] applies to both sides. If you give it twice, the first is for LEFT, the second for RIGHT.
+    An option marked [twice] applies to both sides. If you give it twice, the first value is for LEFT.
 
     Exit codes: 0 equal; 1 different.
 

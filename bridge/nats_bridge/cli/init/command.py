@@ -56,7 +56,7 @@ def init_command(wanted: tuple[str, ...], server: str, version: Dialect | None) 
     rules, and comments on their needs. For each feature, stderr shows whether the server, a rule or neither provides
     it. Nothing is changed.
 
-    Exit codes: 0 the server or a rule provides every feature; 1 neither can provide one of them.
+    Exit codes: 0 the server or a rule provides every feature; 1 neither provides one of the features.
 
     \b
     Example:

@@ -13,13 +13,13 @@ class CopyCounters(ReaderCounters):
 
     Attributes:
         copied: stored in the target.
-        acknowledged: acknowledged to the source, because their copies or dead letters are stored.
+        acknowledged: acknowledged to the source after their copies or dead letters were stored.
         duplicates: the target had their id already, so they were not stored again.
         already_there: found in the target after an interruption, and not sent again.
         unselected: not selected by the entry's filters or `where`, or excluded.
         withheld_headers: lost a header that the target would refuse, such as Nats-Rollup.
         renamed_headers: stored with renamed counter or schedule headers, which have no effect in the target.
-        assumed_increments: added only their own increment to a counter, because its total so far is unknown.
+        assumed_increments: added only their own increment to a counter, because the total of the counter was unknown.
         rejected: permanently rejected by the target, and skipped.
         bytes_out: bytes of the written operations.
         waits: how often copying waited for a full or missing target.

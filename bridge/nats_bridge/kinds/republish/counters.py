@@ -18,7 +18,7 @@ class RuleCounters(ReaderCounters):
         suppressed: not published, because the new subject cannot be published.
         reserved: not published, because the new subject is a command to the server.
         looped: not published, because the rule's own stream would store it again.
-        too_large: not published, because they would exceed the target's `max_payload` with their new headers.
+        too_large: not published, because their new headers would make them exceed the target's `max_payload`.
         in_doubt: written when the target connection broke or the server refused a publication, or taken when the lead
             was lost, unknown if they arrived (at_most_once).
         repeated_out: written again after the target connection broke (at_least_once).
