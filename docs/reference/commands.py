@@ -30,7 +30,7 @@ _GUIDES = {
 _HEAD = """\
 # Commands
 
-This page lists all commands with their options. For more details and examples, run `nats-bridge COMMAND --help`.
+For more details and examples of a command, run `nats-bridge COMMAND --help`.
 Results go to standard output, and logs and errors go to standard error. All commands use
 the same [exit codes](errors.md#exit-codes). For some commands, the section gives the exact meanings.
 """

@@ -13,8 +13,6 @@ from nats_bridge.errors import BridgeError
 _HEAD: Final = """\
 # Error codes
 
-This page explains exit codes and error codes.
-
 ## Exit codes
 
 - **0**: The command succeeded. `run` also ends with 0 after SIGTERM.
