@@ -31,7 +31,7 @@ _HEAD = """\
 # Commands
 
 For more details and examples of a command, run `nats-bridge COMMAND --help`.
-Results go to standard output, and logs and errors go to standard error. All commands use
+Results go to standard output, logs and errors to standard error. All commands use
 the same [exit codes](errors.md#exit-codes). For some commands, the section gives the exact meanings.
 """
 _SHARED: Final = "Shared options"

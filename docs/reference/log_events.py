@@ -85,8 +85,8 @@ _SHARED: Final[dict[str, LogEvent]] = {
     "connection.error": LogEvent("warning", "An error occurred on the connection.", ("error",)),
     "connection.slow_consumer": LogEvent(
         "warning",
-        "The server closed the connection, probably because the sidecar read too slowly. The sidecar then requests"
-        " fewer messages at a time.",
+        "The server closed the connection, probably as a slow consumer. The sidecar then requests fewer messages at a"
+        " time.",
         ("messages",),
     ),
     # -- a rule's life
@@ -122,7 +122,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
     "rule.failed": LogEvent(
         "error", "The rule cannot run. The sidecar restarts it later or, with `fail_fast`, ends.", ("reason",)
     ),
-    "rule.stopped": LogEvent("info", "The rule has stopped. The line contains its counters."),
+    "rule.stopped": LogEvent("info", "The rule has stopped. The line has its counters."),
     "rule.ended_at_once": LogEvent(
         "warning",
         "The rule ended without draining. Its next start handles the messages in flight.",

@@ -27,7 +27,7 @@ _PREFIX: Final = "messaging.nats.bridge."
 _HEAD: Final = """\
 # Metrics
 
-This page lists all metrics of a sidecar, and all counters of its rules ([how to read
+These are all metrics of a sidecar and all counters of its rules ([how to read
 them](../telemetry.md#how-to-read-them)).
 
 In OTLP, names begin with `messaging.nats.bridge.` instead of `nats_bridge_`, and do not end with `_messages`,

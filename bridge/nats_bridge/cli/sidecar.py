@@ -22,7 +22,7 @@ from nats_bridge.settings import Log, load
 def run_command(config: Path) -> int:
     """Run the rules of a configuration until SIGTERM.
 
-    The log is JSON or readable text. On SIGTERM or Ctrl-C, the sidecar finishes messages in flight, then exits with 0.
+    On SIGTERM or Ctrl-C, the sidecar finishes messages in flight, then exits with 0.
     It reloads the configuration on SIGHUP, and when the file changes.
 
     \b

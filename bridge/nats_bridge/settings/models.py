@@ -56,13 +56,13 @@ class Telemetry(Part):
 
 
 class Reload(Part):
-    """Whether the sidecar reloads its configuration without a signal or request."""
+    """Whether the sidecar reloads its configuration by itself."""
 
     watch: Flag = Field(default=True, description="reload the file when it changes")
 
 
 class Http(Part):
-    """The bridge's own HTTP server: health, metrics and a page for people."""
+    """The sidecar's HTTP server."""
 
     listen: str = Field(default="127.0.0.1:8322", description="host:port, or an empty string to turn it off")
     hosts: tuple[str, ...] = Field(

@@ -45,7 +45,7 @@ class RepublishObject(Part):
 
 
 class HeaderEquals(Part):
-    """A condition on a header, as an addition to the server's filters."""
+    """A condition on a header."""
 
     header: HeaderName = Field(description="name of the header, case-sensitive")
     equals: str = Field(description="the header's last value, without surrounding white space")

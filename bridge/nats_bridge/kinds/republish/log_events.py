@@ -19,7 +19,7 @@ EVENTS: Final = {
     ),
     "rule.position_unproven": LogEvent(
         "warning",
-        "The rule cannot verify its consumer's position. If the stream lost its end, new messages up to the position"
+        "The consumer's position is unproven. If the stream lost its end, new messages up to the position"
         " are not republished.",
         ("consumer", "after"),
     ),
