@@ -30,9 +30,8 @@ _GUIDES = {
 _HEAD = """\
 # Commands
 
-For more details and examples of a command, run `nats-bridge COMMAND --help`.
-Results go to standard output, logs and errors to standard error. All commands use
-the same [exit codes](errors.md#exit-codes). For some commands, the section gives the exact meanings.
+For details and examples, run `nats-bridge COMMAND --help`. Results go to standard output, logs and errors to standard
+error. All commands use the same [exit codes](errors.md#exit-codes). Some sections give more exact meanings.
 """
 _SHARED: Final = "Shared options"
 _LONG: Final = re.compile("--[a-z]+")

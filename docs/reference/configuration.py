@@ -141,16 +141,16 @@ _HEADINGS: Final = {section.model: section.heading for section in _SECTIONS}
 _HEAD: Final = """\
 # Configuration
 
-This page lists every key of the configuration file. Any other key is an error. Paths are relative to the file.
+These are the keys of the configuration file. Any other key is an error. Paths are relative to the file.
 `nats-bridge check -c FILE` reports mistakes with line and column.
 
 Your editor completes keys if you save the output of `nats-bridge check --schema` as `schema.json`, and begin your file
 with `# yaml-language-server: $schema=schema.json`.
 
-Environment variables override the file. A variable's name is `BRIDGE_` and the keys in capitals, with two underscores
-between levels. Lists and mappings are JSON. Examples are `BRIDGE_HTTP__LISTEN=:8322` and
+Environment variables override the file. A variable's name consists of `BRIDGE_` and the keys in capitals, with two
+underscores between levels. Lists and mappings are JSON. Examples are `BRIDGE_HTTP__LISTEN=:8322` and
 `BRIDGE_CONNECTIONS__DEFAULT__SERVERS='["nats://127.0.0.1:4222"]'`. With `BRIDGE_SECRETS_DIR=/run/secrets`, a file in
-that folder can replace the variable of the same name.
+this folder can replace the variable of the same name.
 """
 
 

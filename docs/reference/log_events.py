@@ -150,7 +150,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
     ),
     "leadership.one_server": LogEvent(
         "warning",
-        "The lease bucket was created with only one replica, in a cluster.",
+        "The lease bucket has only one replica, although the servers form a cluster.",
         ("bucket", "reason"),
     ),
     "leadership.bucket_deleted": LogEvent(

@@ -27,12 +27,11 @@ _PREFIX: Final = "messaging.nats.bridge."
 _HEAD: Final = """\
 # Metrics
 
-These are all metrics of a sidecar and all counters of its rules ([how to read
-them](../telemetry.md#how-to-read-them)).
+These are all metrics of a sidecar and all counters of its rules ([how to read them](../telemetry.md#how-to-read-them)).
 
 In OTLP, names begin with `messaging.nats.bridge.` instead of `nats_bridge_`, and do not end with `_messages`,
-`_seconds` or `_total`. Names that differ in another way are listed. Labels become attributes with the
-same prefix. `By` introduces an additional label.
+`_seconds` or `_total`. Names that differ in another way are listed. Labels become attributes with the same prefix. `By`
+introduces an additional label.
 
 Names in brackets are counters, which you find in `counters` in [`/status`](../status-api.md) and in the log line
 `rule.stopped`. A restart of the rule does not reset its counters.

@@ -169,7 +169,7 @@ IN_FLIGHT = _gauge(
     otel="in_flight",
     unit="{message}",
 )
-RULE_READY = _gauge("rule_ready", "1 while the rule runs here, or in another replica while this one is on standby.")
+RULE_READY = _gauge("rule_ready", "1 while the rule runs, here or in another replica.")
 RULE_STATE = _gauge("rule_state", "1 for the rule's state, 0 for the others.", labels=(*_BY_RULE, "state"))
 LEADER = _gauge("leader", "1 if this replica runs the rule, 0 on standby. Absent without leadership.")
 PUBLISH = _histogram(

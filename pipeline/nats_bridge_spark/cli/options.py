@@ -31,7 +31,7 @@ def engine_option(command: _Command) -> _Command:
         type=click.Choice(["auto", "spark", "local"]),
         default="auto",
         show_default=True,
-        help="auto: local up to 10 million messages and 4 GiB, and Spark for more; local: this process, without Java.",
+        help="auto: one process up to 10 million messages and 4 GiB, else Spark; local: one process, without Java.",
     )(command)
 
 

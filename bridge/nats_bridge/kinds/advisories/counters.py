@@ -15,9 +15,9 @@ class AdvisoriesCounters(Counters):
         received: received.
         republished: published, each once.
         bytes_out: bytes of header blocks and payloads written, repetitions included.
-        attached: published with their message.
-        messages_gone: published without their message, which was deleted or cannot be read.
-        too_large: published without their message, which would exceed the target's `max_payload`.
+        attached: advisories published with their message.
+        messages_gone: advisories published without their message, which was deleted or cannot be read.
+        too_large: advisories published without their message, which would exceed the target's `max_payload`.
         stored: confirmed by a stream.
         duplicates: of these, those that the stream had already.
         repeated_out: publications that no stream confirmed, written again.

@@ -19,7 +19,7 @@ EVENTS: Final = {
     ),
     "rule.position_unproven": LogEvent(
         "warning",
-        "The consumer's position is unproven. If the stream lost its end, new messages up to the position"
+        "The rule cannot verify its position. If the stream lost its end, new messages up to the position"
         " are not republished.",
         ("consumer", "after"),
     ),
