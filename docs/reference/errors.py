@@ -34,8 +34,8 @@ The log and `/status` quote the server's error with its `err_code`. If the `err_
 this release, the rule waits and tries again:
 """
 _REST: Final = """\
-After any other `err_code`, the rule fails, and the sidecar restarts it after up to a minute. Two exceptions are a
-missing stream, which the rule waits for, and a missing consumer, which the rule creates.
+After any other `err_code`, the rule fails, and the sidecar restarts it after up to a minute. Some errors are
+exceptions: for example, a rule waits for a missing stream, and creates a missing consumer.
 """
 
 
