@@ -127,7 +127,7 @@ class StreamMissingError(BridgeError):
 
 
 class RuleRefusedError(BridgeError):
-    """A valid rule must not run, because it would loop or change the contents of its stream.
+    """The rule is valid, but is not run, because it would loop or change the contents of its stream.
 
     Args:
         message: one or two lines for a person.
@@ -181,7 +181,7 @@ class ApiError(BridgeError):
 
 
 class NotPermittedError(ApiError):
-    """The user may not send a request.
+    """The user lacks the permission for a request that the sidecar needs.
 
     Args:
         subject: the request's subject.
@@ -200,7 +200,7 @@ class NotPermittedError(ApiError):
 
 
 class InboxRefusedError(ApiError):
-    """The user may not subscribe to an inbox. No answer arrives until the permissions change.
+    """The user lacks the permission to subscribe to an inbox. No answer arrives until the permissions change.
 
     Args:
         subject: the inbox.

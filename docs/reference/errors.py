@@ -16,10 +16,10 @@ _HEAD: Final = """\
 ## Exit codes
 
 - **0**: The command succeeded. `run` also ends with 0 after SIGTERM.
-- **1**: The command worked, and its answer is no. For example, a sidecar is not ready.
+- **1**: The command ran, but its result is negative. For example, a sidecar is not ready.
 - **2**: The usage or configuration is wrong, or credentials or permissions are refused. Waiting does not help.
 - **3**: No server can be reached. Trying again can help.
-- **130, 143**: Ctrl-C or a signal ended the command.
+- **130, 143**: Ctrl-C (130) or SIGTERM (143) ended the command.
 
 ## The sidecar's own errors
 
@@ -34,8 +34,8 @@ The log and `/status` quote the server's error with its `err_code`. If the `err_
 this release, the rule waits and tries again:
 """
 _REST: Final = """\
-After any other `err_code`, the rule fails, and the sidecar restarts it after up to a minute. Some errors are
-exceptions: for example, a rule waits for a missing stream, and creates a missing consumer.
+On any other `err_code`, the rule fails, and the sidecar restarts it within a minute. Some errors are exceptions: for
+example, a rule waits for a missing stream, and creates a missing consumer.
 """
 
 

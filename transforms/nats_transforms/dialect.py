@@ -99,18 +99,19 @@ class Dialect:
     # After a subject's last message is deleted, `Nats-Last-Sequence` is the newest sequence left. Previously, file
     # stores wrote 0.
     last_sequence_survives_deletions: bool = _since((2, 12, 5))
-    # A message is not sent if no client could publish to its new subject.
+    # A message is not republished if its new subject is not valid for publishing.
     republish_suppresses_invalid_subject: bool = _since((2, 12, 9), (2, 14, 1))
-    # A message is not sent if its new subject is a request to the server, such as `$JS.API.>`.
+    # A message is not republished if its new subject is a request to the server, such as `$JS.API.>`.
     republish_suppresses_reserved_subject: bool = _since((2, 14, 10), (2, 15, 3))
     # If a stored header block has only two bytes, they are removed before lines are appended. Previously, the block was
     # ignored.
     republish_cuts_two_byte_block: bool = _since((2, 10, 0))
     # An update may add, change or remove `republish`.
     republish_can_be_edited: bool = _since((2, 10, 0))
-    # The source need not overlap the stream's subjects, which may be absent.
+    # The source need not overlap the stream's subjects. The stream may also have no subjects.
     republish_source_may_miss_subjects: bool = _since((2, 10, 0))
-    # If the stream's only subject has a `subject_transform`, `>` to `>` republishes that transform's result.
+    # If a stream has one subject and a `subject_transform`, `republish` from `>` to `>` sends the transform's
+    # result.
     implicit_republish: bool = _since((2, 11, 11), (2, 12, 2), (2, 14, 0))
     # --- sources and mirrors
     # `Nats-Stream-Source` contains filters and destinations after the stream and its sequence.

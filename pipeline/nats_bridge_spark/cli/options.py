@@ -31,7 +31,7 @@ def engine_option(command: _Command) -> _Command:
         type=click.Choice(["auto", "spark", "local"]),
         default="auto",
         show_default=True,
-        help="auto: one process up to 10 million messages and 4 GiB, else Spark; local: one process, without Java.",
+        help="auto runs up to 10 million messages and 4 GiB in one process, and more on Spark. local never needs Java.",
     )(command)
 
 
