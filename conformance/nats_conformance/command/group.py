@@ -77,7 +77,7 @@ def conform() -> None:
     \b
     Example:
       nats-conform run --versions 2.12.15,2.15.3 --subjects native --report report/
-      nats-conform orders.json --versions 2.9.10,2.15.3
+      nats-conform orders.json --from 2.9.10 --to 2.15.3
       nats-conform judge report/history.jsonl
     """
 
@@ -239,14 +239,9 @@ def _print(result: Any, *, as_json: bool) -> None:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE...",
 )
-@click.option(
-    "--versions",
-    type=_Listed(),
-    default=f"{LIVE_VERSIONS[0]},{LIVE_VERSIONS[-1]}",
-    show_default=True,
-    metavar="V,…",
-    help="The versions to compare.",
-)
+@click.option("--from", "oldest", metavar="V", help=f"The older version. [default: {LIVE_VERSIONS[0]}]")
+@click.option("--to", "newest", metavar="V", help=f"The newer version. [default: {LIVE_VERSIONS[-1]}]")
+@click.option("--versions", type=_Listed(), metavar="V,…", help="Several versions, instead of --from and --to.")
 @click.option(
     "--publish",
     multiple=True,
@@ -254,9 +249,7 @@ def _print(result: Any, *, as_json: bool) -> None:
     help="Show the result for a message on this subject. Repeatable. [default: an example of each subject]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def ask_about_streams(
-    files: tuple[Path, ...], versions: tuple[str, ...], publish: tuple[str, ...], as_json: bool
-) -> int:
+def ask_about_streams(files: tuple[Path, ...], publish: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Show what changes for your streams between server versions.
 
     FILE is a stream configuration in JSON: the configuration alone, or the output of `nats stream info --json`. For
@@ -268,14 +261,17 @@ def ask_about_streams(
 
     \b
     Example:
-      nats-conform orders.json --versions 2.9.10,2.15.3
+      nats-conform orders.json --from 2.9.10 --to 2.15.3
       nats-conform orders.json --versions 2.9.10,2.10,2.15 --publish orders.eu.1
     """
     from nats_conformance.command.plan import found_servers
     from nats_conformance.command.stream_question import answers, on_one_server, read_stream, reported, subjects_to_try
 
+    versions, oldest, newest = (given[name] for name in ("versions", "oldest", "newest"))
+    if versions and (oldest or newest):
+        raise click.UsageError("--versions cannot be combined with --from and --to")
     configs = {file: read_stream(file) for file in files}
-    servers = found_servers(versions, RunProgress().say)
+    servers = found_servers(versions or (oldest or LIVE_VERSIONS[0], newest or LIVE_VERSIONS[-1]), RunProgress().say)
     if servers.missing:
         raise SubjectError("\n".join(f"{version}: {reason}" for version, reason in servers.missing.items()))
     results: dict[str, Any] = {}

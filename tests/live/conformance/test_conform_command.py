@@ -212,7 +212,7 @@ def test_what_versions_make_of_a_configuration(conform: Callable[..., Ran], tmp_
     assert any("silently ignores subject_transform" in line[1] for line in said)
     assert said[-3] == ["2.10.27", "… 2.15.3    accepted"]
     assert said[-2:] == [["", "orders.1: stored as p.1"], ["", "x: no stream takes it"]]
-    answers = json.loads(conform("stream", file, "--versions", "2.9.10,2.15.3", "--json").out)[str(file)]
+    answers = json.loads(conform("stream", file, "--from", "2.9.10", "--to", "2.15.3", "--json").out)[str(file)]
     assert [(answer["version"], answer["ignored"]) for answer in answers] == [
         ("2.9.10", ["subject_transform"]),
         ("2.15.3", []),
@@ -244,7 +244,7 @@ def test_what_came_between_versions_and_concerns_a_stream(conform: Callable[...,
 def test_a_stream_for_which_nothing_changes(conform: Callable[..., Ran], tmp_path: Path) -> None:
     file = tmp_path / "stream.json"
     file.write_text('{"name": "S", "subjects": ["in.*.>"]}')
-    ran = conform(file, "--versions", "2.10.27,2.15.3")
+    ran = conform(file, "--from", "2.10.27", "--to", "2.15.3")
     assert ran.code == 0, ran.err
     assert ran.out.startswith(f"{file}: nothing changes between 2.10.27 and 2.15.3\n")
     assert "in.a.b: stored as in.a.b" in ran.out
@@ -257,7 +257,7 @@ def test_a_refused_configuration(conform: Callable[..., Ran], tmp_path: Path) ->
     assert ran.code == 2
     assert "refused: 10052 stream configuration for republish destination forms a cycle" in ran.out
 
-    ran = conform("stream", file, "--versions", "2.12.15,2.15.3")
+    ran = conform("stream", file, "--from", "2.12.15", "--to", "2.15.3")
     assert ran.code == 2
     assert f"{file}: nothing was compared, because no version from 2.12.15 to 2.15.3 accepts it\n" in ran.out
 
@@ -321,7 +321,7 @@ STREAMS = Path(__file__).parents[2] / "data" / "streams"
 )
 def test_streams_of_others(conform: Callable[..., Ran], name: str, code: int, lines: list[str]) -> None:
     file = STREAMS / f"{name}.json"
-    ran = conform(file, "--versions", "2.9.10,2.15.3")
+    ran = conform(file, "--from", "2.9.10", "--to", "2.15.3")
     said = ran.out.splitlines()
     assert (ran.code, said[: len(lines) + 1]) == (code, [f"{file}: {lines[0]}", *lines[1:], ""])
     assert said[len(lines) + 1] == "what came in between, and concerns this stream (docs/versions.md):"
@@ -342,7 +342,7 @@ def test_a_stream_with_replicas_and_an_example_that_is_republished(conform: Call
     republish = {"src": "orders.*.*", "dest": "mon.{{wildcard(2)}}"}
     config = {"name": "S", "subjects": ["orders.>"], "num_replicas": 3, "republish": republish}
     file.write_text(json.dumps(config))
-    ran = conform("stream", file, "--versions", "2.12.15,2.15.3")
+    ran = conform("stream", file, "--from", "2.12.15", "--to", "2.15.3")
     assert ran.code == 0, ran.out
     assert "\nplayed on one server, with num_replicas 1 instead of 3\n" in ran.out
     assert "orders.a.b: stored as orders.a.b; republished as mon.b" in ran.out
