@@ -239,9 +239,10 @@ def _print(result: Any, *, as_json: bool) -> None:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE...",
 )
-@click.option("--from", "oldest", metavar="V", help=f"The older version. [default: {LIVE_VERSIONS[0]}]")
-@click.option("--to", "newest", metavar="V", help=f"The newer version. [default: {LIVE_VERSIONS[-1]}]")
-@click.option("--versions", type=_Listed(), metavar="V,…", help="Several versions, instead of --from and --to.")
+@click.option(
+    "--from", "older", default=LIVE_VERSIONS[0], show_default=True, metavar="V", help="The version before an upgrade."
+)
+@click.option("--to", "newer", default=LIVE_VERSIONS[-1], show_default=True, metavar="V", help="The version after it.")
 @click.option(
     "--publish",
     multiple=True,
@@ -249,7 +250,7 @@ def _print(result: Any, *, as_json: bool) -> None:
     help="Show the result for a message on this subject. Repeatable. [default: an example of each subject]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def ask_about_streams(files: tuple[Path, ...], publish: tuple[str, ...], as_json: bool, **given: Any) -> int:
+def ask_about_streams(files: tuple[Path, ...], older: str, newer: str, publish: tuple[str, ...], as_json: bool) -> int:
     """Show what changes for your streams between server versions.
 
     FILE is a stream configuration in JSON: the configuration alone, or the output of `nats stream info --json`. For
@@ -262,16 +263,13 @@ def ask_about_streams(files: tuple[Path, ...], publish: tuple[str, ...], as_json
     \b
     Example:
       nats-conform orders.json --from 2.9.10 --to 2.15.3
-      nats-conform orders.json --versions 2.9.10,2.10,2.15 --publish orders.eu.1
+      nats-conform orders.json --from 2.10 --to 2.15 --publish orders.eu.1
     """
     from nats_conformance.command.plan import found_servers
     from nats_conformance.command.stream_question import answers, on_one_server, read_stream, reported, subjects_to_try
 
-    versions, oldest, newest = (given[name] for name in ("versions", "oldest", "newest"))
-    if versions and (oldest or newest):
-        raise click.UsageError("--versions cannot be combined with --from and --to")
     configs = {file: read_stream(file) for file in files}
-    servers = found_servers(versions or (oldest or LIVE_VERSIONS[0], newest or LIVE_VERSIONS[-1]), RunProgress().say)
+    servers = found_servers(tuple(dict.fromkeys((older, newer))), RunProgress().say)
     if servers.missing:
         raise SubjectError("\n".join(f"{version}: {reason}" for version, reason in servers.missing.items()))
     results: dict[str, Any] = {}

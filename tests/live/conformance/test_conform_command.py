@@ -203,14 +203,14 @@ def test_what_versions_make_of_a_configuration(conform: Callable[..., Ran], tmp_
         "subject_transform": {"src": "orders.*", "dest": "p.$1"},
     }
     file.write_text(json.dumps({"config": {"name": "ORDERS", **config}}))
-    ran = conform("stream", file, "--versions", "2.9.10,2.10.27,2.15.3", "--publish", "orders.1", "--publish", "x")
+    ran = conform("stream", file, "--from", "2.9.10", "--to", "2.15.3", "--publish", "orders.1", "--publish", "x")
     assert ran.code == 1
     assert ran.out.startswith(f"{file}: changes between 2.9.10 and 2.15.3\n")
     said = [line.split(maxsplit=1) if line[:1] != " " else ["", line.strip()] for line in ran.out.splitlines()[2:]]
     assert said[0] == ["2.9.10", "accepted"]
     assert ["", "orders.1: stored as orders.1; republished as mon.1"] in said
     assert any("silently ignores subject_transform" in line[1] for line in said)
-    assert said[-3] == ["2.10.27", "… 2.15.3    accepted"]
+    assert said[-3] == ["2.15.3", "accepted"]
     assert said[-2:] == [["", "orders.1: stored as p.1"], ["", "x: no stream takes it"]]
     answers = json.loads(conform("stream", file, "--from", "2.9.10", "--to", "2.15.3", "--json").out)[str(file)]
     assert [(answer["version"], answer["ignored"]) for answer in answers] == [
@@ -223,7 +223,7 @@ def test_what_came_between_versions_and_concerns_a_stream(conform: Callable[...,
     file = tmp_path / "stream.json"
     config = {"name": "SUMS", "allow_msg_counter": True, "sources": [{"name": "CLICKS"}], "subjects": ["sums.>"]}
     file.write_text(json.dumps(config))
-    said = conform("stream", file, "--versions", "2.10.27,2.15.3").out.splitlines()
+    said = conform("stream", file, "--from", "2.10.27", "--to", "2.15.3").out.splitlines()
     beginning = said.index("what came in between, and concerns this stream (docs/versions.md):")
     assert said[1] == "played without CLICKS, so copies are not compared"
     assert "ignores allow_msg_counter" in said[4]
@@ -232,7 +232,7 @@ def test_what_came_between_versions_and_concerns_a_stream(conform: Callable[...,
         ["2.14", "Sources of work queues"],
         ["2.15", "Identity of sources"],
     ]
-    (old, new) = json.loads(conform("stream", file, "--versions", "2.10.27,2.15.3", "--json").out)[str(file)]
+    (old, new) = json.loads(conform("stream", file, "--from", "2.10.27", "--to", "2.15.3", "--json").out)[str(file)]
     assert old["brings"] == []
     assert [(each["since"], each["feature"]) for each in new["brings"]] == [
         ("2.12", "Counters"),
@@ -253,7 +253,7 @@ def test_a_stream_for_which_nothing_changes(conform: Callable[..., Ran], tmp_pat
 def test_a_refused_configuration(conform: Callable[..., Ran], tmp_path: Path) -> None:
     file = tmp_path / "stream.json"
     file.write_text('{"name": "S", "subjects": ["in.>"], "republish": {"src": "in.>", "dest": "in.>"}}')
-    ran = conform("stream", file, "--versions", "2.15.3")
+    ran = conform("stream", file, "--from", "2.15.3", "--to", "2.15.3")
     assert ran.code == 2
     assert "refused: 10052 stream configuration for republish destination forms a cycle" in ran.out
 
@@ -330,10 +330,10 @@ def test_streams_of_others(conform: Callable[..., Ran], name: str, code: int, li
 def test_members_that_a_version_does_not_know(conform: Callable[..., Ran], tmp_path: Path) -> None:
     file = tmp_path / "stream.json"
     file.write_text('{"name": "S", "subjects": ["in.a"], "allow_batch_publish": false}')
-    ran = conform(file, "--versions", "2.15.3")
+    ran = conform(file, "--from", "2.15.3", "--to", "2.15.3")
     assert ran.code == 0, ran.err
     assert "without allow_batch_publish:\n                    accepted\n" in ran.out
-    ((answer,),) = json.loads(conform("stream", file, "--versions", "2.15.3", "--json").out).values()
+    ((answer,),) = json.loads(conform("stream", file, "--from", "2.15.3", "--to", "2.15.3", "--json").out).values()
     assert (answer["refused"]["err_code"], answer["without"], answer["then"]) == (10025, ["allow_batch_publish"], None)
 
 
