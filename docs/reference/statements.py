@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
 from docs.reference.markdown import code, items, table
-from nats_conformance.catalogue.case import Case, Level
+from nats_conformance.catalogue.case import Case
 from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.statements import Statement, read_statements
 
@@ -19,10 +18,6 @@ The conformance suite covers ADR-28, ADR-30 and ADR-36, and the statements of AD
 and mirrors. `conformance/STATEMENTS.md` lists every normative statement with its cases, or the reason why it has none.
 The statements that no outside process can satisfy have a separate list there. `nats-conform list adr28/headers` lists
 the cases whose ids begin with `adr28/headers`.
-"""
-_CASES: Final = """\
-A case is `must` if a document requires its behaviour, `should` if a document recommends it, and `observed` if servers
-show a behaviour that no document mentions.
 """
 _LIST_HEAD: Final = """\
 # Statements of the ADRs
@@ -36,12 +31,7 @@ def page() -> str:
     """The page's text: how many statements are covered, and by how many cases."""
     cases = read_catalogue()
     statements = read_statements([case.id for case in cases])
-    parts = [_HEAD, _summary(statements, cases), _CASES]
-    levels = Counter((case.id.partition("/")[0], case.level) for case in cases)
-    areas = sorted({area for area, _ in levels})
-    rows = [(code(area), *(str(levels[area, level] or "-") for level in Level)) for area in areas]
-    parts.append(table(("cases", *(level.value for level in Level)), rows, frozenset({1, 2, 3})))
-    return "\n".join(parts)
+    return "\n".join((_HEAD, _summary(statements, cases)))
 
 
 def whole_list() -> str:
