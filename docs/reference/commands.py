@@ -30,8 +30,9 @@ _GUIDES = {
 _HEAD = """\
 # Commands
 
-For details and examples, run `nats-bridge COMMAND --help`. Results go to standard output, logs and errors to standard
-error. All commands use the same [exit codes](errors.md#exit-codes). Some sections give more exact meanings.
+For details and examples, run `nats-bridge COMMAND --help`. Results go to standard output, and logs and errors go to
+standard error. All commands use the same [exit codes](errors.md#exit-codes). If a command uses them more specifically,
+its section says so.
 """
 _SHARED: Final = "Shared options"
 _LONG: Final = re.compile("--[a-z]+")

@@ -51,7 +51,7 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
 
     Of a directory with several captures, existing streams are left as they are, unless --stream names them.
 
-    Exit codes: 0 restored; 1 the server rejects something, or the job failed; 2 every wanted stream exists, or the
+    Exit codes: 0 restored; 1 the server rejected something, or the job failed; 2 all streams already exist, or the
     server is too old for one.
 
     \b

@@ -39,7 +39,7 @@ class IngressCounters(Counters):
         received: received from publishers.
         passed_on: published on their new subjects.
         bytes_out: bytes of the written operations.
-        refused: not passed on, because the target cannot store their new subject, or their reply subject is reserved.
+        refused: not passed on, because the new subject cannot be stored or the reply subject is reserved.
         answered: refusals that were sent to publishers.
         overloaded: dropped, because too many bytes were waiting to be written.
         too_large: dropped, because the server lowered its `max_payload` while they waited.
