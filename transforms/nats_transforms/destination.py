@@ -6,8 +6,6 @@ braces for each known function in a fixed order and without anchors, so `{{x{{wi
 below describe the same language.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

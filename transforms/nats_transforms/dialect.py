@@ -6,8 +6,6 @@ frozen record of these flags for one full version. Nothing else in the four dist
 `dialect.partition_of_subject` and does not depend on the versions behind it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

@@ -3,8 +3,6 @@
 Plain data only; the command line renders it.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from typing import Any, assert_never
 

@@ -4,8 +4,6 @@ Positions and lengths count bytes. Cutting functions leave the token unchanged u
 contain dots, so one destination token may become several.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable

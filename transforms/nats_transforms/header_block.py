@@ -6,8 +6,6 @@ whole. Like the server, it finds a header by its name directly after a line feed
 case-sensitive; the first line is never a header). The header ends at the next CRLF.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import lru_cache

@@ -5,8 +5,6 @@ constants, so a specialised function of a few lines is several times faster than
 fixed phrases and integers only. Every user-defined string is passed in as a value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from nats_transforms.destination import DestinationPart, Kind

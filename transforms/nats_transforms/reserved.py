@@ -9,8 +9,6 @@ Example: the transform `in.*.>` to `{{wildcard(1)}}.>` turns `in.$JS.API.STREAM.
 `$JS.API.STREAM.DELETE.ORDERS`. `reserving_subject` finds such a subject, to show it in a warning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import islice, product
 

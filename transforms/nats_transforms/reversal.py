@@ -1,7 +1,5 @@
 """Inverts a transform: exchanges source and destination, if the transform lost no information."""
 
-from __future__ import annotations
-
 from nats_transforms.destination import DestinationPart, Kind, parse_token
 from nats_transforms.dialect import Dialect
 from nats_transforms.errors import TransformError

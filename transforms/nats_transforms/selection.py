@@ -1,7 +1,5 @@
 """Why a rule leaves a message out: because of its subject, or of a header, which servers cannot filter by."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -7,8 +7,6 @@ and a source record is appended. Order and payload stay. The sidecar adds `exclu
 and `where`, a condition on a header.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias

@@ -7,8 +7,6 @@ reproduce such a server pass `by_first_byte`, which they read from `Dialect.firs
 consumer filters (`matches`) match the same token literally on every version.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 

@@ -5,8 +5,6 @@ ones, the tests run the sidecar as well. `make follow` finds versions that are n
 docs/extending.md explains how to add one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Times as the server writes them into headers."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from functools import lru_cache
 

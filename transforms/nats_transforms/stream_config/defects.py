@@ -4,8 +4,6 @@ Each warning has an id that never changes and one sentence. They are about the c
 they apply to its answers as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

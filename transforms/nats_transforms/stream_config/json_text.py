@@ -5,8 +5,6 @@ A member may appear twice, and a number keeps its spelling, because the server's
 UTF-8 and a lone surrogate each become U+FFFD. `NaN`, `Infinity` and a byte order mark are not JSON.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

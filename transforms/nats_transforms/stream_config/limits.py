@@ -4,8 +4,6 @@ Only checks for every kind of stream. Limits of the account and of the server's 
 for replicas, are unknown here.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from nats_transforms.dialect import Dialect

@@ -3,8 +3,6 @@
 Servers before 2.11 (delete markers) and 2.12 (the others) do not have these members, so they are not in the request.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from nats_transforms.dialect import Dialect

@@ -1,7 +1,5 @@
 """Checks the stream's own transforms: `subject_transform` at its ingress, and `republish`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ unchanged. Servers before 2.11 return only `invalid JSON`. Newer ones add Go's o
 servers built with Go 1.24 or newer.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The server's refusals: one table from the name of a case to the HTTP code, error code and text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

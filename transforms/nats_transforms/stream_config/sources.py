@@ -1,7 +1,5 @@
 """Checks mirrors and sources as the server does, and cycles between streams."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Reads and writes times in a configuration: RFC 3339 like the server (Go's `time`, 2.9 to 2.15)."""
 
-from __future__ import annotations
-
 import datetime
 import re
 

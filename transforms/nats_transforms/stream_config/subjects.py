@@ -1,7 +1,5 @@
 """The stream's own subjects: default, validity, overlap with each other and with the server's own subjects."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from nats_transforms.dialect import Dialect

@@ -1,7 +1,5 @@
 """Subjects and names in a configuration: JSON text on one side, the engine's bytes on the other."""
 
-from __future__ import annotations
-
 from nats_transforms import subject
 from nats_transforms.dialect import Dialect
 

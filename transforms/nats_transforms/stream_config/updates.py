@@ -1,7 +1,5 @@
 """Checks an update: the members that must not change, and the errors that only appear when the server applies it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from nats_transforms.dialect import Dialect

@@ -25,8 +25,6 @@ Invariants:
 * Nothing depends on a running server: see `examine` for the limits of that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

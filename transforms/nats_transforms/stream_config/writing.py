@@ -1,7 +1,5 @@
 """Writing a configuration as the server sends it back: which members appear and which are left out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from nats_transforms.dialect import Dialect
