@@ -4,8 +4,6 @@ The codes are those of `server/errors.json` in nats-server 2.9.10 to 2.15.3; `te
 them. A code means the same in all these versions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias, cast
 

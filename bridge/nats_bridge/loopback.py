@@ -1,7 +1,5 @@
 """Whether an address is one of this machine."""
 
-from __future__ import annotations
-
 import ipaddress
 
 

@@ -5,8 +5,6 @@ any key or value later; a duplicate key is an error; and YAML 1.1 reads `no`, `0
 something other than the written text. Only `true`, `false`, `null`, decimal numbers and strings exist here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator, Mapping

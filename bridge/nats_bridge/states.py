@@ -1,7 +1,5 @@
 """States drawn as a table, which the program also follows: an event in a state leads to the next state."""
 
-from __future__ import annotations
-
 from typing import Generic, TypeVar
 
 _State = TypeVar("_State", bound=str)

@@ -5,8 +5,6 @@ returns such memory to the kernel each time, and the next read has to touch ever
 that took a fifth of the sidecar's time.
 """
 
-from __future__ import annotations
-
 import ctypes
 
 # Values from glibc's malloc.h.

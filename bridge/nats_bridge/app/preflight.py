@@ -1,7 +1,5 @@
 """Checks the cluster before anything runs, and reports for all rules at once why `run` would refuse to start."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 

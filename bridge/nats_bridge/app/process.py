@@ -1,7 +1,5 @@
 """`nats-bridge run`: a sidecar as a process, from its signals to its exit code."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

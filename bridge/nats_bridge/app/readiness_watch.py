@@ -1,7 +1,5 @@
 """Logs a rule that has not been ready for ten seconds, once, with the reason."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 

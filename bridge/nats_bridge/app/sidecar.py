@@ -1,7 +1,5 @@
 """The sidecar: connections and rules from start to drain."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ A process without handlers is killed by SIGTERM and SIGHUP, and importing the si
 Nothing but the standard library is imported here, so that this is in place first.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from types import FrameType

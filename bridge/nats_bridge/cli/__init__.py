@@ -4,8 +4,6 @@
 import the packages that `run` needs.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Sequence

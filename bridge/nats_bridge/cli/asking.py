@@ -1,7 +1,5 @@
 """Runs commands that ask a server, shows their progress, and lets them finish messages in flight at a signal."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """`nats-bridge clean`: removes the durable consumers that keep the rules' positions, and leases."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

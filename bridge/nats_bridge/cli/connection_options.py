@@ -1,7 +1,5 @@
 """Options of commands without rules that name a connection, and that connection."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`nats-bridge explain`: explain a transform to a person, or apply it for a program line by line."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """`nats-bridge handoff`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`nats-bridge run`, which logs the reason if it does not start."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A native stream configuration from a file or from stdin."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A server's answer to a stream configuration: `nats-bridge check STREAM.json`."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Any

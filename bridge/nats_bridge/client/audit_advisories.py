@@ -9,8 +9,6 @@ The server audits requests of any kind, so all rules of a connection share one s
 rules would receive each other's requests a hundred times.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

@@ -26,8 +26,6 @@ Invariants:
 * Bytes that are not NATS protocol raise a `ProtocolError`: the connection ends and is opened again.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Awaitable, Callable, Generator

@@ -6,8 +6,6 @@ Then the rest of the subject stays in the reply subject. If an `@` ends the subj
 has the subject of the inbox.
 """
 
-from __future__ import annotations
-
 import re
 
 _CUT = re.compile(rb"(\$JS\.ACK(?:\.[^.]+){2}(?:\.[0-9]+){5})@(.*)", re.DOTALL)

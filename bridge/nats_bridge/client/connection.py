@@ -1,7 +1,5 @@
 """Connections by name: opened from the settings, watched, and shared by the rules."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Opens the connections of a configuration (all or none, or patiently), and closes them when no rule needs them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable

@@ -6,8 +6,6 @@ processes are not changed or deleted: servers from 2.10 on refuse a name that is
 with older servers, which would change the other consumer, random letters follow.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

@@ -7,8 +7,6 @@ was established. `ended_connections` asks the server for the reason. If the serv
 unexplained end in succession counts as one.
 """
 
-from __future__ import annotations
-
 _SOON = 10.0  # seconds; a connection that lived longer did not end because of messages sent ahead
 _RELAPSE = 60.0  # seconds after a raised limit in which a loss is attributed to it
 _FIRST = 1024  # messages, after the first time

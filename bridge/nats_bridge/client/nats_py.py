@@ -7,8 +7,6 @@ a quarter less time without both, and 10 MiB less. Nothing is replaced: the firs
 The bridge imports nats-py only from here, because an earlier import elsewhere would load both parts.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder

@@ -1,7 +1,5 @@
 """Builds the protocol operation that publishes a message, and bounds the length of operations that a server sends."""
 
-from __future__ import annotations
-
 from typing import Final
 
 LONGEST_LINE: Final = 4 * 1024 * 1024

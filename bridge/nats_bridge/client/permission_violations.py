@@ -1,7 +1,5 @@
 """Reads a server's permissions violation: its subject, and the error of the rule."""
 
-from __future__ import annotations
-
 import re
 
 from nats_bridge.errors import RuleRefusedError

@@ -1,7 +1,5 @@
 """Sends requests with raw header blocks, and returns unparsed answers."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import count
 

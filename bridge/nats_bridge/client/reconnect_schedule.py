@@ -5,8 +5,6 @@ rate does not depend on the number of servers. It is higher if servers refuse th
 only helps once a file or a server's configuration has changed.
 """
 
-from __future__ import annotations
-
 import random
 
 LONGEST_WAIT = 5.0

@@ -6,8 +6,6 @@ those that have not, so stale addresses cannot block either group. In each group
 first.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass

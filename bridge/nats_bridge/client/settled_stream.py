@@ -1,7 +1,5 @@
 """A stream's state, from a leader that has caught up with its Raft log."""
 
-from __future__ import annotations
-
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.client.waiting import NO_ANSWER

@@ -15,8 +15,6 @@ the clocks of two servers can differ.
 | none is held, and the stream begins behind them | unknown: reading continues at its first message in both cases |
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self, TypeAlias

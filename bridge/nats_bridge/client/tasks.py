@@ -1,7 +1,5 @@
 """Cancels tasks reliably, and waits for events for a limited time."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine

@@ -1,7 +1,5 @@
 """Reports a server that this release was not compared with."""
 
-from __future__ import annotations
-
 from nats_transforms.tested_versions import stand_in
 
 

@@ -5,8 +5,6 @@ waits for the same reason last equally long. Times that belong to one mechanism 
 the window and the drain.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from typing import Final

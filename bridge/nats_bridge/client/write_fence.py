@@ -4,8 +4,6 @@ A sidecar without replicas may always write. Among replicas, only the holder of 
 while no other replica can hold it (see `nats_bridge.rules.leadership`).
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 

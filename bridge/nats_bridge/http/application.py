@@ -1,7 +1,5 @@
 """The web application around the routes: checks callers, adds common headers, answers probes, and serves the page."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from importlib.resources import files

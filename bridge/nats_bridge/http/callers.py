@@ -7,8 +7,6 @@ browser also marks a request on behalf of another site in `Origin` and `Sec-Fetc
 anything.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Collection, Mapping
 from typing import Final

@@ -13,8 +13,6 @@ once. So time counts against a rule only while all of this is true at every chec
 The checks are also the heartbeat of the event loop: their delay is the time for which it was blocked.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping

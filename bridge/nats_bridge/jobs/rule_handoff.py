@@ -1,7 +1,5 @@
 """Finds the handoff of a rule's kind."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from nats_bridge.client.connection import Connection

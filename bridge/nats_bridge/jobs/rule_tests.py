@@ -1,7 +1,5 @@
 """Runs the tests of a configuration: compares the messages that each rule makes with the expected ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Reads facts about the streams that rules name, to narrow permissions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from nats_bridge.client.connection import Connection

@@ -1,7 +1,5 @@
 """Counters of a reader: plain integers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Latencies as counts per bucket: cheap to record, ready to be exported, good for estimates of quantiles."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Describes an event of the log, for the page on logs and for the test that compares the page with the code."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 

@@ -3,8 +3,6 @@
 Events that begin or end something (`ALWAYS`) are always written.
 """
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict
 from collections.abc import Callable, MutableMapping

@@ -1,7 +1,5 @@
 """Throttles warnings that every message would cause."""
 
-from __future__ import annotations
-
 import time
 
 

@@ -1,7 +1,5 @@
 """Structured logs on standard error: JSON for machines, coloured lines at a terminal."""
 
-from __future__ import annotations
-
 import logging
 import sys
 

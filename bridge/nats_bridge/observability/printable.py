@@ -1,7 +1,5 @@
 """Makes foreign text safe on one line of a screen: no control characters, no second line."""
 
-from __future__ import annotations
-
 
 def printable(text: str) -> str:
     """Return the text without line ends, control characters and runs of blanks."""

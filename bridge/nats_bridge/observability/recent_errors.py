@@ -4,8 +4,6 @@ A rule's log lines contain its name (`rule=…`). A log processor keeps the newe
 module. It leaves out remarks, because a healthy rule can have them.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import MutableMapping
 from datetime import UTC, datetime

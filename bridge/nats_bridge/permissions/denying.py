@@ -4,8 +4,6 @@ Theory of operation. A `deny` always takes precedence over an `allow`, so a user
 denied all of it. The list names the requests of the API one by one, and leaves out those that the user needs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from nats_bridge.client.jetstream_api import OWN_API

@@ -1,7 +1,5 @@
 """Turns needs into grants per connection: each subject once, none that another one covers."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set

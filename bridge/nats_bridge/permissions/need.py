@@ -1,7 +1,5 @@
 """One permission that a user needs, with the reason, and the subjects that needs consist of."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 

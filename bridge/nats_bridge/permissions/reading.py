@@ -1,7 +1,5 @@
 """The needs of reading a stream: its state, consumers, and flow control."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from nats_bridge.consuming.rule_consumer import marker_name

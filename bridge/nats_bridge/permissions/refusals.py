@@ -1,7 +1,5 @@
 """Tells whether a user can do without a permission that a server refused."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 from nats_bridge.client.permission_violations import refused_publication, refused_subscription

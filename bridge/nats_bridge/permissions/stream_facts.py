@@ -1,7 +1,5 @@
 """Facts about the streams that rules name, which narrow permissions; optional."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias

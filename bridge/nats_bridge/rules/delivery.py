@@ -13,8 +13,6 @@ After a reconnect, `max_payload` may be lower than before. Larger messages among
 dropped and counted, because the server would close the connection again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence

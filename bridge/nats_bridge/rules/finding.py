@@ -1,7 +1,5 @@
 """The findings of a check of a configuration, alone or against the cluster."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 
 

@@ -4,8 +4,6 @@ When the young generation is full, it becomes the old one. Entries of the previo
 forgotten. So the cache is never cleared at once, and a frequent subject costs one dict look-up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Generic, TypeVar
 

@@ -7,8 +7,6 @@ cut: another replica may do the rule's work, so nothing more is sent to any serv
 A caller of `end` can be cancelled, and the drain continues then. The next call waits for the same drain.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import structlog

@@ -1,7 +1,5 @@
 """Warns of rules whose messages may choose a command to the server as their destination."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from nats_bridge.rule_kinds import checks_of

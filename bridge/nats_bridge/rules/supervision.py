@@ -21,8 +21,6 @@ Invariants:
 * An interrupted action has no effect on the state after a halt.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias

@@ -4,8 +4,6 @@
 `nats_bridge.settings.connect_options` makes of a connection the arguments of nats-py's `connect`.
 """
 
-from __future__ import annotations
-
 from nats_bridge.settings.connections import Connection
 from nats_bridge.settings.loading import load, loads
 from nats_bridge.settings.models import Http, LeadershipSettings, Log, Settings

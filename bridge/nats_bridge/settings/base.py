@@ -1,7 +1,5 @@
 """The base of all parts of the configuration: frozen, unknown keys are errors, no coercion."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

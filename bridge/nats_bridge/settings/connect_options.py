@@ -4,8 +4,6 @@ A context is a JSON file with servers and credentials. Members that the bridge c
 of ignored: a context that goes through a proxy must not silently connect without it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

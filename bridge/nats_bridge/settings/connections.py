@@ -1,7 +1,5 @@
 """Models of connections in the configuration: the servers, and the files with the secrets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit

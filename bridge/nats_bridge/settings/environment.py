@@ -7,8 +7,6 @@ precedence over secret files, and both over the YAML file.
 pydantic-settings reads both. This module decides which names are settings, and remembers the origin of each value.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Mapping

@@ -1,7 +1,5 @@
 """Loads `Settings` from a YAML file, the environment and secret files, or lists all problems."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Turns pydantic's errors into problems of the configuration, with the value and a correct alternative."""
 
-from __future__ import annotations
-
 import types
 import typing
 from collections.abc import Iterable, Iterator

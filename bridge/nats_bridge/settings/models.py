@@ -1,7 +1,5 @@
 """The whole configuration, as frozen models. Reading it from files is `nats_bridge.settings.loading`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 

@@ -1,7 +1,5 @@
 """Problems of a configuration: their places, values and suggestions as text, with the quoted line."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Mapping

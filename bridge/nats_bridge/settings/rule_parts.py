@@ -1,7 +1,5 @@
 """Parts of rules: the server's own objects under their native names, and the bridge's additions to a source."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
 

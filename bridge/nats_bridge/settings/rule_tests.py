@@ -1,7 +1,5 @@
 """Tests of rules: a message and the expected result. `nats-bridge check` runs them; a sidecar ignores them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 

@@ -3,8 +3,6 @@
 Each carries the server's own object under its native name.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from functools import reduce
 from operator import or_

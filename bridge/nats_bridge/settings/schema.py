@@ -1,7 +1,5 @@
 """The configuration's JSON schema."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from nats_bridge.settings.loading import SCHEMA_KEY

@@ -1,7 +1,5 @@
 """Secrets: read from files when a connection is made, never shown when something is printed."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 from collections.abc import Callable

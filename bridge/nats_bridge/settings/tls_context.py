@@ -1,7 +1,5 @@
 """TLS of a connection: trusted authorities and the client certificate. The files are read again for every connect."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 from typing import Self

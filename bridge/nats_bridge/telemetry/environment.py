@@ -4,8 +4,6 @@ OpenTelemetry itself reads endpoints, headers, certificates, intervals, samplers
 decides only whether it is loaded at all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

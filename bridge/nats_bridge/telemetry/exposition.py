@@ -1,7 +1,5 @@
 """Renders metrics as text for Prometheus, the answer of `/metrics`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate

@@ -5,8 +5,6 @@ OpenTelemetry. The latter follows the semantic conventions for messaging if they
 `messaging.nats.`, because the conventions do not cover NATS yet. Labels and attributes never contain a subject.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

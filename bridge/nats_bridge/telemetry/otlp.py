@@ -1,7 +1,5 @@
 """The shared parts of the OTLP exporters: the resource, the HTTP session, the warning."""
 
-from __future__ import annotations
-
 import os
 import socket
 from typing import Any

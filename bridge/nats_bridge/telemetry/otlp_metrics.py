@@ -4,8 +4,6 @@ Rules count latencies in buckets themselves, which costs less than calling an in
 exporter adds them to the instruments' values. Imported only if OTLP is configured.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

@@ -9,8 +9,6 @@ A span lasts from receiving a batch until it is written (and no longer waits in 
 module is not imported.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice

@@ -7,8 +7,6 @@ Unchanged rules keep running and only receive the new configuration. If a start 
 stopped and the old ones restarted. They resume where they were, because their positions are stored on the servers.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

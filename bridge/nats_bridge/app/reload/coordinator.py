@@ -1,7 +1,5 @@
 """Reloads the configuration on a signal, on request, and when the file changes; one reload at a time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

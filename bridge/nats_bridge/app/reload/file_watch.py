@@ -1,7 +1,5 @@
 """Detects changes of a file's content, also through a replaced symbolic link on its path."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator

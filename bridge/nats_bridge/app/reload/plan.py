@@ -1,7 +1,5 @@
 """Computes what a new configuration changes for a running sidecar: rules and connections. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

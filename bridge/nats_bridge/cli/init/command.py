@@ -1,7 +1,5 @@
 """`nats-bridge init`."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

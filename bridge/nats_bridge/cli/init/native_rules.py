@@ -4,8 +4,6 @@ The configuration is taken apart into its features: republish, the ingress trans
 engine decides of each alone whether a server of a version does it, refuses it, or leaves something out silently.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

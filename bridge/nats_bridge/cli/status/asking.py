@@ -1,7 +1,5 @@
 """Requests a sidecar's state over HTTP."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import urllib.error

@@ -1,7 +1,5 @@
 """`nats-bridge status`."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

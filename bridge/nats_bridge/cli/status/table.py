@@ -1,7 +1,5 @@
 """Renders a sidecar's state as text: a heading, a table of the rules, and below each its problem."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

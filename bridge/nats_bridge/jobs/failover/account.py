@@ -1,8 +1,6 @@
 """Reads streams and consumers of an account, and saves them to a file. A plan can then be made when the source is
 gone."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Finds which streams of one account are copied to which streams of another, by rules or natively."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 

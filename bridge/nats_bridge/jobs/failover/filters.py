@@ -1,7 +1,5 @@
 """Converts a consumer's filters to a copy of its stream, by the transforms of the entries. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Plans a failover: for each copied stream the starts of its consumers, and the way back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias

@@ -4,8 +4,6 @@ See `nats_bridge.kinds.copying.position.entry_streams`. A source that does not a
 and last message in its saved state.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from nats_bridge.client.connection import Connection

@@ -5,8 +5,6 @@ finds, regardless of the entry's start. So the entry has one more filter, for a 
 it differ from the entry of any earlier failback, and its start counts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from nats_bridge.client.jetstream_api import Json

@@ -10,8 +10,6 @@ A record also contains messages of the letters' stream, which identify it if its
 time that was seen first stays in the records' subject and in the ids of redriven messages.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import zlib

@@ -4,8 +4,6 @@ Headers that acted in the first stream must not act again. The message comes bac
 increment, schedule and source record, and with an id of the redrive. Its time to live begins again.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ killed or a stream did not answer, it is settled like this:
    published.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

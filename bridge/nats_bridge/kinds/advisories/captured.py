@@ -5,8 +5,6 @@ from it is published. So after a crash at most a window is delivered again, and 
 letters' stream from storing them twice. Replicas without leases share the consumer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence

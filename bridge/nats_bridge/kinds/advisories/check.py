@@ -1,7 +1,5 @@
 """Checks an advisories rule."""
 
-from __future__ import annotations
-
 from nats_bridge.errors import ConfigError
 from nats_bridge.kinds.advisories.model import AdvisoriesRule
 from nats_transforms.dialect import Dialect

@@ -4,8 +4,6 @@ A mirror keeps sequence numbers. Elsewhere copies of one source stand in the ord
 search over their records finds one with about as many requests as the number of messages has bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final

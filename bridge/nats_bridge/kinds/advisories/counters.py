@@ -1,7 +1,5 @@
 """The counters of an advisories rule."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from nats_bridge.observability.counters import Counters

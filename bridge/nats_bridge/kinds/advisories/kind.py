@@ -1,7 +1,5 @@
 """Rules of kind advisories, as `rule_kinds` offers them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from nats_bridge.consuming.rule_consumer import Durable

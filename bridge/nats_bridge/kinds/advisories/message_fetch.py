@@ -5,8 +5,6 @@ existing message as missing. Only a message whose subject is not UTF-8, which th
 from replicas.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import structlog

@@ -1,7 +1,5 @@
 """Rules of kind advisories, as the configuration has them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """The permissions of an advisories rule."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from nats_bridge.consuming.rule_consumer import durable_name

@@ -1,7 +1,5 @@
 """Tracks the streams that store the messages of a rule. Reads them at the start, and again when streams change."""
 
-from __future__ import annotations
-
 import asyncio
 
 import structlog

@@ -1,7 +1,5 @@
 """Checks whether an ingress rule may run, before it starts and whenever a stream of the account changes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from nats_bridge.client.connection import Connection

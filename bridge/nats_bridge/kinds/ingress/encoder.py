@@ -13,8 +13,6 @@ message with a reply subject of a service import. So a message with a reserved r
 answer only if a service import waits for it, because any service may answer there.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The bridge answers publishers on `src` and stores on `dest`. To replace it, the 
 subjects. While both are active, a message is stored twice, so the sidecar must be stopped first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from nats_bridge.client.connection import Connection

@@ -1,7 +1,5 @@
 """The events that only rules of kind subject_transform log."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from nats_bridge.observability.log_event import LogEvent

@@ -1,7 +1,5 @@
 """The permissions of a rule of kind subject_transform."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from nats_bridge.kinds.ingress.check import compile_ingress

@@ -8,8 +8,6 @@ publishers "no responders" at once, as for a stream that does not exist, so no m
 As with any subscription, delivery is at most once: no message is written twice.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable

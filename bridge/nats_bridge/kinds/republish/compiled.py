@@ -1,7 +1,5 @@
 """Compiles a republish rule for the engine."""
 
-from __future__ import annotations
-
 from nats_bridge.errors import ConfigError
 from nats_bridge.kinds.republish.model import RepublishRule
 from nats_transforms.dialect import Dialect

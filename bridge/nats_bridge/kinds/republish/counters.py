@@ -1,7 +1,5 @@
 """The counters of a republish rule: plain integers, which `/status`, metrics and the log show."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from nats_bridge.observability.counters import ReaderCounters

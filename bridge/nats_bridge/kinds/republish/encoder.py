@@ -10,8 +10,6 @@ every sixteenth of their messages creates an entry. So the dict is never cleared
 cost little.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter

@@ -4,8 +4,6 @@ Native republish has no position: it begins with the first message that is store
 finish the messages that were stored earlier and not yet republished; `takeover` does that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from nats_bridge.client.account_identity import same_account

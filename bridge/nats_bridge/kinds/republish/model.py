@@ -1,7 +1,5 @@
 """Republish rules, as the configuration has them."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, Literal
 

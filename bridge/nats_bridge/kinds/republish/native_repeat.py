@@ -1,7 +1,5 @@
 """Finds out whether a stream's own republish sends the same messages as a rule, as it does after a handoff. Pure."""
 
-from __future__ import annotations
-
 from nats_bridge.client.jetstream_api import Json
 from nats_transforms.dialect import Dialect
 from nats_transforms.errors import EngineError

@@ -1,7 +1,5 @@
 """The permissions of a republish rule."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from nats_bridge.client.audit_advisories import AUDIT_SUBJECT

@@ -12,8 +12,6 @@ first:
 Only headers travel.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 

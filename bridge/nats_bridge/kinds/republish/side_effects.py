@@ -10,8 +10,6 @@ then removes them, but a work queue never does: messages that its workers acknow
 watch a work queue is free of side effects. (All measured on 2.9.10, 2.10.27 and 2.15.1.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nats_bridge.client.jetstream_api import Json

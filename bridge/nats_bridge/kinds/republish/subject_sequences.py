@@ -9,8 +9,6 @@ no insertion ever pauses for a rehash of everything, and a record moves once whi
 Sequences are kept as decimal text because they arrive and leave in that form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 _RECORDS_PER_BUCKET = 16  # size at which the next round of splitting begins; a quarter of it after the round

@@ -6,8 +6,6 @@ so its first message marks the boundary: everything before it is left to this pr
 up to there, drops the rest, and removes the rule's consumer.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Mapping
 from functools import partial

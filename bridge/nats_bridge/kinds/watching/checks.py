@@ -1,7 +1,5 @@
 """Finds the problems of a rule of kind watch without a server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from nats_bridge.kinds.watching.model import WatchRule

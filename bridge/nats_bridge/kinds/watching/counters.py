@@ -1,7 +1,5 @@
 """Counters of a watch rule."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from nats_bridge.observability.counters import Counters

@@ -1,7 +1,5 @@
 """Rules of kind watch, as `rule_kinds` offers them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from nats_bridge.kinds.watching.counters import WatchCounters

@@ -1,7 +1,5 @@
 """The mirrors and sources that an account's streams have."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ newest copy. The target is read backwards once, and after that only its new mess
 removed newer copies (limits, a work queue), only its server knows the position.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from dataclasses import dataclass

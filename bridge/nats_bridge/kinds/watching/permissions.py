@@ -1,7 +1,5 @@
 """The permissions that watching an account needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from nats_bridge.kinds.watching.model import WatchRule

@@ -1,7 +1,5 @@
 """The likely reason for a stalled link, with its remedy. Pure: it judges one look."""
 
-from __future__ import annotations
-
 import base64
 import re
 from dataclasses import dataclass

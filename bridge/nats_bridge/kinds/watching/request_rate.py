@@ -1,7 +1,5 @@
 """Limits requests to a number for each second, independent of the number of links."""
 
-from __future__ import annotations
-
 import asyncio
 
 

@@ -5,8 +5,6 @@ began. The result is one tuple, which status and metrics read. A failed comparis
 and time without an answer does not count against the others.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """All links of an account, compared until each is known to make progress or to be stalled."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Container, Iterable

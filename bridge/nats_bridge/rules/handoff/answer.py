@@ -1,7 +1,5 @@
 """The result of a handoff: the update's body and the steps, or the reason against it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final

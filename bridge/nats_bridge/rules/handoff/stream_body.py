@@ -1,7 +1,5 @@
 """Prepares a stream's configuration for an update, and predicts the server's answer."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 

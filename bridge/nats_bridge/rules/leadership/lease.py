@@ -18,8 +18,6 @@ A missing record is not free: the bucket may have been deleted while a replica h
 as long as for a silent holder.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 

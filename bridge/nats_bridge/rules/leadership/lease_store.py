@@ -22,8 +22,6 @@ Invariants:
 * A record that cannot be read counts as a revision without a holder. It must still be waited for like a silent holder.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

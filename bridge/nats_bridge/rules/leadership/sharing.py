@@ -7,8 +7,6 @@ nobody waits for a dead one. Announcements only decide who *should* lead. Leases
 announcement makes the sharing less even, but does no other harm.
 """
 
-from __future__ import annotations
-
 
 class Share:
     """One replica's share of the rules.

@@ -5,8 +5,6 @@ reach. Other replicas may reach the bucket through other servers. With a `ttl` o
 about one of its leases leaves the server after 15 seconds, then after 30, 60 and 120, until the bucket answers again.
 """
 
-from __future__ import annotations
-
 _PATIENCE = 5  # times the lease's time without an answer until the first move
 _LONGEST = 8  # times that patience, after several moves
 

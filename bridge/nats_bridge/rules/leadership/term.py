@@ -1,7 +1,5 @@
 """The lead of a rule, for a term, which a supervisor needs to run it. A sidecar without replicas always leads."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -8,8 +8,6 @@ From the time when a holder sends a renewal that is stored, until another replic
                              due               never does                  may take over
 """
 
-from __future__ import annotations
-
 import time
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # on Linux, this also counts while the machine sleeps

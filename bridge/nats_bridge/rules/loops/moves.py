@@ -12,8 +12,6 @@ Not included, because no API reports them: account mappings, imports and exports
 receive. The message that an advisory is *about* is not an edge, because storing a message moves no advisory.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

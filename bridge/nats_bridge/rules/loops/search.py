@@ -11,8 +11,6 @@ occur (functions with unknown results, subjects that grow or shrink in every tur
 messages would only pass several times, but no loop is missed.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

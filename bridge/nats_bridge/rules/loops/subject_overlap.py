@@ -1,7 +1,5 @@
 """Computes which subjects of a stream the results of a transform may have, and a filter may select."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 

@@ -5,8 +5,6 @@ validates the same thing in a stream's configuration, the engine decides, and th
 and number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nats_bridge.marked_yaml import Path

@@ -1,7 +1,5 @@
 """Checks connections: combinations, the files that they name, and references from rules."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

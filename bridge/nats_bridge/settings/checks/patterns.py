@@ -1,7 +1,5 @@
 """Finds problems of subject patterns, and the subjects that a sidecar must avoid."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """The checks that each kind has of its rules, in its module `checks`. They need no server."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar

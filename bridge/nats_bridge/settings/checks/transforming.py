@@ -1,7 +1,5 @@
 """Transforms: the dialects that decide about one, and a server's reason against it, with a remedy."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from typing import Final
