@@ -1,7 +1,5 @@
 """`nats-bridge demo`: runs native republish next to the bridge's on one stream, and compares them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """The errors of the suite itself."""
 
-from __future__ import annotations
-
 
 class ConformanceError(Exception):
     """Base of the suite's errors. The text is one or two lines for a person.

@@ -1,7 +1,5 @@
 """Compares expected bytes with placeholders: `<time>`, `<identity>`, `<int A..B>`."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

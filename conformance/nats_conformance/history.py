@@ -11,8 +11,6 @@ test subject: its observation, or the reason why it did not run. Subjects, heade
 ```
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ listed member by member. For the bridge, differences that an outside process can
 which are then compared again (`divergences`). The verdict names the removed ones.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The outcome of a case, with its mismatches."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

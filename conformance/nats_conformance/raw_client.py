@@ -5,8 +5,6 @@ Each request has a separate reply subject below one inbox. `flush` is a PING who
 server had for this connection, so nothing more is in flight then.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

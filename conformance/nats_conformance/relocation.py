@@ -5,8 +5,6 @@ expectations stay as written. That works if the first token of each subject is a
 cases need a separate account.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

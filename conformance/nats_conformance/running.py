@@ -1,7 +1,5 @@
 """The runner: plays every case on every subject of test, and records each. It judges nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Finds the features that servers added between versions and that affect a stream; `server_features.yaml` lists all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path

@@ -6,8 +6,6 @@ expected messages, reports no lag, and stays the same. Messages in the source be
 lag. A case about a message that is *not* copied has a later one that is.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

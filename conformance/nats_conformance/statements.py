@@ -4,8 +4,6 @@ The statements are data (`statements.yaml`), so that a reader can correct them w
 statement that names no case and gives no reason, and a name that no case has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Defines the interface between test subjects and the runner."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """The short form of a case, one transform and its results, as the streams and steps that it stands for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

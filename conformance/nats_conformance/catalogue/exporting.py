@@ -1,7 +1,5 @@
 """Exports the cases as a separate data set for other suites and programs, with schema, version and licence."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import cache

@@ -4,8 +4,6 @@ PyYAML composes the text. YAML 1.1 reads `no`, `010` and `12:30:00` as something
 `true`, `false`, `null` and decimal numbers are not texts here.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias

@@ -1,7 +1,5 @@
 """Reading case files: YAML to cases, with errors that name file, line and field."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Choosing cases: by id and by level."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase

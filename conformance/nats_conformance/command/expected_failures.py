@@ -5,8 +5,6 @@ It has one id in each line; `#` begins a remark. A listed case that ran and no l
 the list does not outlive its reasons.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nats_conformance.errors import ConformanceError

@@ -1,7 +1,5 @@
 """The commands of `nats-conform`. The bridge has them as `nats-bridge conform`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

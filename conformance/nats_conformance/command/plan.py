@@ -1,7 +1,5 @@
 """The plan of a run: its servers, cases and subjects of test, from the command line."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The console entry point `nats-conform`: turns errors into one or two lines and an exit code."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Sequence

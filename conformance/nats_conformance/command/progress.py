@@ -1,7 +1,5 @@
 """Shows the progress of a run: one line that is rewritten on a terminal, otherwise a line for each test subject."""
 
-from __future__ import annotations
-
 import sys
 from typing import TextIO
 

@@ -1,8 +1,6 @@
 """Tests a stream configuration on each version: which members it refuses, ignores and changes, and how messages
 change."""
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

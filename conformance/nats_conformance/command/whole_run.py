@@ -1,7 +1,5 @@
 """A run from beginning to end: servers, cases, history, verdicts, reports."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex

@@ -6,8 +6,6 @@ leaves no difference. A case may itself name a divergence that no normaliser can
 explains no more than the normaliser removes.
 """
 
-from __future__ import annotations
-
 from nats_conformance.divergences.reconciling import NORMALISERS, reconciled
 
 __all__ = ["NORMALISERS", "reconciled"]

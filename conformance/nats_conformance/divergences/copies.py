@@ -1,7 +1,5 @@
 """Divergences of copies: their own headers, and features that an outside process cannot copy."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Final

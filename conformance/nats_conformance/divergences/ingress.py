@@ -1,7 +1,5 @@
 """Messages at a stream's ingress that the server stores and a rule cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Divergences of servers that are older than a feature of the bridge, or than the dialect."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Final

@@ -1,7 +1,5 @@
 """Finds the known divergences that explain a difference, and the mismatches that none explains."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from itertools import combinations
 from typing import Final, TypeAlias

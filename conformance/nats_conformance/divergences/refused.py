@@ -1,7 +1,5 @@
 """Divergences of rules that servers accept and the bridge refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Republished messages: which are missing, their order, and the last sequences that they name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

@@ -24,8 +24,6 @@ Invariants:
 * More than 32 republications in a row are reported as a loop.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -7,8 +7,6 @@ drain and end. A rule that is refused or fails must not harm other cases: `nats-
 and if a rule still ends the sidecar, its case runs again alone, and the others without it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence

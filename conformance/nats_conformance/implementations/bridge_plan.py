@@ -6,8 +6,6 @@ ordinary stream with other subjects: those that its rule publishes. Natively it 
 each of these streams is in a separate account, and publishers of its native subjects go there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The bridge as users run it: `nats-bridge` as a process, its log, its status, its exit code."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

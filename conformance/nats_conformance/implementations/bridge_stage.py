@@ -5,8 +5,6 @@ still has to read (its consumer has none pending), the status shows those it has
 are on the server when the sidecar has drained and ended.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence

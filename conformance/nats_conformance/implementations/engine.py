@@ -1,7 +1,5 @@
 """The engine of `transforms` as a test subject: it runs cases against a model of a stream account."""
 
-from __future__ import annotations
-
 from nats_conformance.catalogue.case import Case
 from nats_conformance.identity import Identity
 from nats_conformance.implementations.account_model import AccountModel

@@ -4,8 +4,6 @@ An engine decides configurations and computes messages. `account_model` handles 
 So a wrong engine is one that answers one of these four questions wrongly.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar

@@ -5,8 +5,6 @@ a library for header blocks need not implement stream configurations. A case wit
 run. A library that only implements transforms gets the subjects of the catalogue's transform cases.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Runs a library's process: one request line in, one answer line out, with its failures."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

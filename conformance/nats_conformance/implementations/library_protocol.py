@@ -3,8 +3,6 @@
 Bytes are a string if they are UTF-8, and otherwise `{"base64": …}`; both are accepted everywhere.
 """
 
-from __future__ import annotations
-
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping

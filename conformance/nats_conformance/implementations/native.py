@@ -1,7 +1,5 @@
 """A native server of a chosen version, or one that runs already, as a subject of test."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import secrets

@@ -4,8 +4,6 @@ It only models features that affect republish and copies: no consumers, ages, TT
 no native defects in the search for a last sequence. Cases about those need servers (`needs: [store]`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The version that a nats-server binary prints: the only accepted proof of it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

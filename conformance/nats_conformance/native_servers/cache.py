@@ -4,8 +4,6 @@ A binary appears there whole or not at all (written next to it, then renamed), s
 of one version take turns by a file lock, which spares the second one the work.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`nats-conform servers`: lists native servers in reach, and gets more."""
 
-from __future__ import annotations
-
 import sys
 
 import click

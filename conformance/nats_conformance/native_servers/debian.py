@@ -5,8 +5,6 @@ a separate apt state in a temporary folder, from the machine's own mirror, and c
 is installed, and the machine's apt state does not change.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Errors of native servers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nats_conformance.errors import SubjectError

@@ -7,8 +7,6 @@ Python packages with a server's binary exist, and none is used. Third parties bu
 project's checksums do not fit, and they lack most of the versions that the suite tests.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress

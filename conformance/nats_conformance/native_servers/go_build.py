@@ -1,7 +1,5 @@
 """Native servers by way of the Go tool chain, which builds any released version from its module."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The life of started servers as a context manager: up on entry, ended and cleaned up on exit."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from abc import ABC, abstractmethod

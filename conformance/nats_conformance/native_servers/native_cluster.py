@@ -1,7 +1,5 @@
 """Three native servers that form a JetStream cluster. It is ready when a meta leader knows all others."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

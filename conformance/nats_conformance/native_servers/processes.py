@@ -1,7 +1,5 @@
 """Running a foreign command with a time limit, its output handed on line by line while it works."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -3,8 +3,6 @@
 A pre-release (`2.16.0-RC.1`) is only used if it is named explicitly.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Reports: renderings of a judged run. Each can be generated again from the history."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

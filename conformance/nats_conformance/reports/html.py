@@ -3,8 +3,6 @@
 The page is built from the files in `page`; its script renders `page_data`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Renders the verdicts as JSON with a stable form, and as a badge. Observed bytes are in the history."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any

@@ -1,7 +1,5 @@
 """A judged run as a plain record, the only input of every renderer."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

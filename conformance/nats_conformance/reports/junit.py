@@ -1,7 +1,5 @@
 """JUnit XML, as CI systems read it: a suite per subject of test."""
 
-from __future__ import annotations
-
 import re
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """Links to the clause of a case, and to a known divergence."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

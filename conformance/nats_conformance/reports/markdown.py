@@ -1,7 +1,5 @@
 """Renders the report as Markdown for a pull request: counts, failures, known divergences, skipped cases."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

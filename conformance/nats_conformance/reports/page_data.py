@@ -8,8 +8,6 @@ make every observation unique, and mismatches show wrong ones.
 Keys are the names of attributes.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass

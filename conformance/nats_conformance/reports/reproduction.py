@@ -1,7 +1,5 @@
 """The command that plays one case on one subject of test again."""
 
-from __future__ import annotations
-
 import shlex
 
 from nats_conformance.identity import Identity

@@ -1,7 +1,5 @@
 """The words and signs of outcomes, in one order, for every report."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ stay as they are. The first page is made again from them, so a published site is
 it. It joins the newest history of every subject of test, and judges it by the present catalogue.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Container, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The summary of a judged run for a terminal."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping

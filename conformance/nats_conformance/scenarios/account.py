@@ -1,7 +1,5 @@
 """One connection and the streams that it can reach, in the words of a scenario: texts in, texts and JSON out."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Scenarios with a server configuration: account mappings, permissions, exports and imports."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nats_conformance.raw_client import Credentials

@@ -1,7 +1,5 @@
 """Scenarios about advisories and the audit of API requests."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Messages that servers from 2.12 on treat as more than messages: batches, counters, schedules."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any

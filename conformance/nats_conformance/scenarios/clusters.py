@@ -1,7 +1,5 @@
 """Scenarios with three servers and replicated streams."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

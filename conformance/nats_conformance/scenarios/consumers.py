@@ -1,7 +1,5 @@
 """Scenarios for consumer features of 2.11 that affect a client that watches a stream: pausing, priority groups."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Scenarios that crash a server process."""
 
-from __future__ import annotations
-
 import contextlib
 
 from nats_conformance.errors import SubjectError

@@ -1,7 +1,5 @@
 """Scenarios about message ids and the duplicate window."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """The laboratory of a scenario: private servers of one version, and accounts on them."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Scenarios for removals by limits and time, and their effect on republished messages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any

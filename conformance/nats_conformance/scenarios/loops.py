@@ -1,7 +1,5 @@
 """Scenarios for republishing into the same stream: the configurations that servers accept, and their effects."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from nats_conformance.catalogue.case import Json

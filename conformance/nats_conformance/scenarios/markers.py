@@ -1,7 +1,5 @@
 """Message TTLs and the markers of expired subjects (2.11), also in copies and in buckets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from nats_conformance.catalogue.case import Json

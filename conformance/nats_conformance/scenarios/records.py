@@ -1,7 +1,5 @@
 """Scenarios for `Nats-Stream-Source`: the source that a sourced message names, and who may write it."""
 
-from __future__ import annotations
-
 from nats_conformance.scenarios.account import Account
 from nats_conformance.scenarios.laboratory import Laboratory
 from nats_conformance.scenarios.registry import Facts, scenario

@@ -1,7 +1,5 @@
 """Registers scenarios by the names in the catalogue."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeAlias

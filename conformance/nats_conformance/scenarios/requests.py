@@ -1,7 +1,5 @@
 """Scenarios for requests: the server's INFO, and unknown members."""
 
-from __future__ import annotations
-
 from nats_conformance.scenarios.account import Account
 from nats_conformance.scenarios.laboratory import Laboratory
 from nats_conformance.scenarios.registry import Facts, scenario

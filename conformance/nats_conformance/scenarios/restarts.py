@@ -1,7 +1,5 @@
 """Scenarios for restarts on the same store: the state that is kept, and where copying resumes."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 

@@ -4,8 +4,6 @@ Scenarios for stalled copies. A missing message proves no stall, because it coul
 the same message again does. Those requests are ordinary messages in the account, and any client may subscribe to them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Messages as texts, for facts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from nats_conformance.catalogue.case import Message

@@ -1,7 +1,5 @@
 """Scenarios for the order of events."""
 
-from __future__ import annotations
-
 from nats_conformance.scenarios.account import REPUBLISH, message
 from nats_conformance.scenarios.laboratory import Laboratory
 from nats_conformance.scenarios.registry import Facts, scenario

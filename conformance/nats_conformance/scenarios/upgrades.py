@@ -3,8 +3,6 @@
 Each begins on a 2.9.10 server, the oldest one of the suite. The tested version takes over its store.
 """
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 from typing import Any

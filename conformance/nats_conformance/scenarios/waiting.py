@@ -1,7 +1,5 @@
 """Waits for expected results. Nothing here turns the absence of something into a fact."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Scenarios for streams that delete consumed messages: work queues and interest, with copies and republish."""
 
-from __future__ import annotations
-
 from nats_conformance.scenarios.account import REPUBLISH, message
 from nats_conformance.scenarios.laboratory import Laboratory
 from nats_conformance.scenarios.registry import Facts, scenario
