@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
@@ -73,14 +74,6 @@ def _durable_name(value: str) -> str:
     return value
 
 
-def _stream_name(value: str) -> str:
-    return _name_without(".*>/\\", value)
-
-
-def _stream_pattern(value: str) -> str:
-    return _name_without(".>/\\", value)
-
-
 def _name_without(forbidden: str, value: str) -> str:
     # The server's own rule for stream names, same in all versions.
     bad = next((c for c in value if c in forbidden or c.isspace() or not c.isprintable()), None)
@@ -118,10 +111,10 @@ HeaderName = Annotated[str, AfterValidator(header_name)]
 DurableName = Annotated[str, AfterValidator(_durable_name)]
 """A part of a durable consumer's name."""
 
-StreamName = Annotated[str, AfterValidator(_stream_name)]
+StreamName = Annotated[str, AfterValidator(partial(_name_without, ".*>/\\"))]
 """A name that the server accepts for a stream."""
 
-StreamPattern = Annotated[str, AfterValidator(_stream_pattern)]
+StreamPattern = Annotated[str, AfterValidator(partial(_name_without, ".>/\\"))]
 """The name of a stream, with `*` for any characters."""
 
 BucketName = Annotated[str, AfterValidator(_bucket_name)]

@@ -191,16 +191,12 @@ def _without_secrets(path: Path, urls: str) -> tuple[tuple[str, ...], str | None
         if reason:
             raise FieldError("context", f"{path}: url: {reason}")
         parts = urlsplit(url if "://" in url else f"nats://{url}")
-        users.add((_decoded(parts.username), _decoded(parts.password)))
+        users.add((parts.username and unquote(parts.username), parts.password and unquote(parts.password)))
         servers.append(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}")
     if len(users) > 1:
         raise FieldError("context", f"{path}: url: all servers must have the same user and password")
     user, password = users.pop()
     return tuple(servers), user, password
-
-
-def _decoded(text: str | None) -> str | None:
-    return None if text is None else unquote(text)
 
 
 def _path(value: Any) -> Path | None:

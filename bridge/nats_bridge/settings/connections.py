@@ -1,10 +1,11 @@
 """Models of connections in the configuration: the servers, and the files with the secrets."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from nats_bridge.settings.base import Flag, InsteadOf, Part, refused
 
@@ -74,16 +75,6 @@ def _listed(value: Any) -> Any:
     return value
 
 
-def _server_url(value: str) -> str:
-    reason = check_server_url(value)
-    if reason:
-        raise refused(reason)
-    return value
-
-
-_ServerUrl = Annotated[str, AfterValidator(_server_url)]
-
-
 def _is_literal(subject: str) -> bool:
     tokens = subject.split(".")
     return all(tokens) and not any(token in {"*", ">"} for token in tokens) and not any(c.isspace() for c in subject)
@@ -106,6 +97,27 @@ def prefix_problem(value: str) -> str | None:
     if _is_literal(value):
         return None
     return f"'{value}' cannot be a prefix of requests; use a subject such as '$JS.west.API', without a dot at the end"
+
+
+def _inboxes_problem(value: str) -> str | None:
+    # With a wildcard or an empty token, the client would subscribe to subjects of others.
+    if _is_literal(value):
+        return None
+    return f"'{value}' cannot be a prefix of inboxes; use a subject such as '_INBOX_bridge'"
+
+
+def _without(problem: Callable[[str], str | None]) -> AfterValidator:
+    """Return a validator that refuses the values that have a problem."""
+
+    def validated(value: str | None) -> str | None:
+        if value is not None and (reason := problem(value)):
+            raise refused(reason)
+        return value
+
+    return AfterValidator(validated)
+
+
+_ServerUrl = Annotated[str, _without(check_server_url)]
 
 
 class Tls(Part):
@@ -144,17 +156,19 @@ class Connection(Part):
         default=None, description="file with the user's password"
     )
     tls: Tls | None = Field(default=None, description="TLS; not needed for tls:// with a publicly trusted certificate")
-    domain: str | None = Field(
+    domain: Annotated[str | None, _without(domain_problem)] = Field(
         default=None,
         description="JetStream domain of the streams",
         examples=["leaf"],
     )
-    api_prefix: str | None = Field(
+    api_prefix: Annotated[str | None, _without(prefix_problem)] = Field(
         default=None,
         description="prefix of requests to JetStream, for example of an import; instead of `domain`",
         examples=["$JS.west.API"],
     )
-    inbox_prefix: str = Field(default="_INBOX", description="prefix of the inboxes")
+    inbox_prefix: Annotated[str, _without(_inboxes_problem)] = Field(
+        default="_INBOX", description="prefix of the inboxes"
+    )
     connect_timeout: float = Field(default=5.0, gt=0, le=600, description="seconds to wait for a server's answer")
     reconnect_max_wait: float = Field(
         default=5.0,
@@ -163,25 +177,3 @@ class Connection(Part):
         description="longest wait between attempts to reconnect, in seconds; up to six times as long after refused"
         " credentials",
     )
-
-    @field_validator("inbox_prefix")
-    @classmethod
-    def _inbox_prefix(cls, value: str) -> str:
-        # With a wildcard or an empty token, the client would subscribe to subjects of others.
-        if not _is_literal(value):
-            raise refused(f"'{value}' cannot be a prefix of inboxes; use a subject such as '_INBOX_bridge'")
-        return value
-
-    @field_validator("domain")
-    @classmethod
-    def _domain(cls, value: str | None) -> str | None:
-        if reason := value is not None and domain_problem(value):
-            raise refused(reason)
-        return value
-
-    @field_validator("api_prefix")
-    @classmethod
-    def _api_prefix(cls, value: str | None) -> str | None:
-        if reason := value is not None and prefix_problem(value):
-            raise refused(reason)
-        return value

@@ -120,7 +120,8 @@ def _problem(error: ErrorDetails) -> Problem:
             choices = [choice.strip("'") for choice in context["expected"].replace(" or ", ", ").split(", ")]
             return Problem(path, f"unknown value {shown(value)}; allowed: {', '.join(choices)}")
         case "string_type":
-            return Problem(path, f"must be a string, not {described(value)}{_quote_hint(value)}")
+            hint = "; put it in quotes" if isinstance(value, bool | int | float) else ""
+            return Problem(path, f"must be a string, not {described(value)}{hint}")
         case "path_type":
             return Problem(path, f"must be the path of a file, not {described(value)}")
         case "string_too_short":
@@ -166,7 +167,3 @@ def _unknown_key(place: ErrorPlace) -> Problem:
         return Problem(path, f"is not allowed {where}: {elsewhere}", at_key=True)
     known = keys_of(model)
     return Problem(path, f"unknown key; {did_you_mean(key, known)}", at_key=True, suggests=closest(key, known))
-
-
-def _quote_hint(value: Any) -> str:
-    return "; put it in quotes" if isinstance(value, bool | int | float) else ""

@@ -75,44 +75,27 @@ def _time(value: Any) -> str:
     return value
 
 
-StartField = Annotated[
-    Start,
-    PlainValidator(Start.parse),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"enum": ["new", "first"]},
-                {
-                    "type": "object",
-                    "properties": {
-                        "sequence": {"type": "integer", "minimum": 1, "description": "the first sequence wanted"}
-                    },
-                    "required": ["sequence"],
-                    "additionalProperties": False,
-                },
-                {
-                    "type": "object",
-                    "properties": {
-                        "time": {
-                            "type": "string",
-                            "format": "date-time",
-                            "description": "the earliest time wanted, with its zone",
-                        }
-                    },
-                    "required": ["time"],
-                    "additionalProperties": False,
-                },
-            ],
-            "default": "new",
-        }
-    ),
+def _one_key(key: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    # The JSON schema of a mapping with this key alone.
+    properties = {key: {**schema, "description": description}}
+    return {"type": "object", "properties": properties, "required": [key], "additionalProperties": False}
+
+
+_SEQUENCE_SCHEMA: Final = {"type": "integer", "minimum": 1}
+_TIME_SCHEMA: Final = {"type": "string", "format": "date-time"}
+_START_SCHEMAS: Final = [
+    {"enum": ["new", "first"]},
+    _one_key("sequence", _SEQUENCE_SCHEMA, "the first sequence wanted"),
+    _one_key("time", _TIME_SCHEMA, "the earliest time wanted, with its zone"),
 ]
+
+StartField = Annotated[Start, PlainValidator(Start.parse), WithJsonSchema({"anyOf": _START_SCHEMAS, "default": "new"})]
 """`Start` as a field of a rule."""
 
-StartSequence = Annotated[int, PlainValidator(_sequence), WithJsonSchema({"type": "integer", "minimum": 1})]
+StartSequence = Annotated[int, PlainValidator(_sequence), WithJsonSchema(_SEQUENCE_SCHEMA)]
 """A stream sequence to begin with."""
 
-StartTime = Annotated[str, PlainValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})]
+StartTime = Annotated[str, PlainValidator(_time), WithJsonSchema(_TIME_SCHEMA)]
 """A time to begin at, RFC 3339 with up to nine digits of a second."""
 
 
@@ -151,27 +134,12 @@ class OnRejected:
                 raise refused(f"unknown policy {value!r}; {_REJECTED_SHAPE}")
 
 
+_REJECTED_SCHEMAS: Final = [
+    {"const": "stop"},
+    _one_key("skip", {"type": "string"}, "a subject to publish such messages to; no wildcards"),
+]
+
 OnRejectedField = Annotated[
-    OnRejected,
-    PlainValidator(OnRejected.parse),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"const": "stop"},
-                {
-                    "type": "object",
-                    "properties": {
-                        "skip": {
-                            "type": "string",
-                            "description": "a subject to publish such messages to; no wildcards",
-                        }
-                    },
-                    "required": ["skip"],
-                    "additionalProperties": False,
-                },
-            ],
-            "default": "stop",
-        }
-    ),
+    OnRejected, PlainValidator(OnRejected.parse), WithJsonSchema({"anyOf": _REJECTED_SCHEMAS, "default": "stop"})
 ]
 """`OnRejected` as a field of a rule."""

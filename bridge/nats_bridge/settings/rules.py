@@ -34,17 +34,14 @@ class Rule(Part):
         @property
         def name(self) -> str:
             """The rule's name."""
-            ...
 
         @property
         def kind(self) -> str:
             """Its kind."""
-            ...
 
         @property
         def dialect(self) -> str | None:
             """The dialect that it asks for, instead of the configuration's."""
-            ...
 
     @property
     @abstractmethod
@@ -75,12 +72,10 @@ class OneStreamRule(Rule):
         @property
         def stream(self) -> str:
             """The stream that the rule reads or writes."""
-            ...
 
         @property
         def source_connection(self) -> str:
             """The connection of the stream."""
-            ...
 
     @property
     def streams(self) -> tuple[tuple[str, str], ...]:
