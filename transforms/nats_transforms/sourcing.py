@@ -181,7 +181,8 @@ def compile_sourcing(
     consumer = entry.get("consumer") if dialect.source_record_names_consumer else None
     if isinstance(consumer, Mapping):
         source = consumed_name(source, text_member(consumer, "name"))
-    build = compile_mapping if _are_mappings(dialect, mirrors=mirrors) else compile_transform
+    are_mappings = dialect.stream_transforms_are_mappings if mirrors else dialect.source_transforms_are_mappings
+    build = compile_mapping if are_mappings else compile_transform
     given = entry.get("subject_transforms")
     transforms = tuple(
         build(text_member(each, "src"), text_member(each, "dest"), dialect)
@@ -211,10 +212,6 @@ def _up_to_a_space(destinations: tuple[bytes, ...]) -> tuple[bytes, ...]:
     # whole text when they read a record, so that after a restart they do not find their own place.
     joined = JOINT.join(destinations)
     return tuple(joined.split(SEPARATOR)[0].split(JOINT))
-
-
-def _are_mappings(dialect: Dialect, *, mirrors: bool) -> bool:
-    return dialect.stream_transforms_are_mappings if mirrors else dialect.source_transforms_are_mappings
 
 
 def _refusal(destination: bytes) -> Refusal | None:

@@ -20,12 +20,6 @@ from nats_bridge.settings import Settings
 _log = structlog.get_logger("bridge.sidecar")
 
 
-def _tune_for_hot_paths() -> None:
-    # They create many short-lived tuples, no cycles, and large reads.
-    gc.set_threshold(200_000, 50, 100)
-    keep_freed_memory()
-
-
 async def run(settings: Settings, config_path: Path, config_hash: str | None = None) -> int:
     """Run until SIGTERM or SIGINT; a second signal ends at once. SIGHUP reloads.
 
@@ -46,7 +40,9 @@ async def run(settings: Settings, config_path: Path, config_hash: str | None = N
         config=str(config_path),
         rules=len(settings.rules),
     )
-    _tune_for_hot_paths()
+    # The hot paths create many short-lived tuples, no cycles, and large reads.
+    gc.set_threshold(200_000, 50, 100)
+    keep_freed_memory()
     sidecar = Sidecar(settings, config_path, config_hash or content_hash(config_path))
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()

@@ -15,15 +15,10 @@ from nats_bridge.settings.connections import check_server_url
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def server_option(command: _Command) -> _Command:
-    """`--server URL|NAME`, whose members of a connection are `members_of`."""
-    text = "Server URLs, a `nats` context or, with -c FILE, a connection."
-    return click.option("--server", metavar="URL|NAME", help=text)(command)
-
-
 def connection_options(command: _Command) -> _Command:
-    """`--server URL|NAME` and `-c FILE`."""
-    return server_option(optional_config_option(command))
+    """`--server URL|NAME`, whose members of a connection are `members_of`, and `-c FILE`."""
+    text = "Server URLs, a `nats` context or, with -c FILE, a connection."
+    return click.option("--server", metavar="URL|NAME", help=text)(optional_config_option(command))
 
 
 def members_of(server: str) -> dict[str, Any]:

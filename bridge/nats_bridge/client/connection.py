@@ -94,7 +94,7 @@ class Connection:
         self._closing = False
         self.was_up = False
         self.failure: BridgeError | None = None
-        self.effect_of: Callable[[str], str] = _no_effect
+        self.effect_of: Callable[[str], str] = lambda _: ""
         self._connecting: asyncio.Task[None] | None = None  # of a client that no server has taken
         self._opening: asyncio.Task[None] | None = None  # which waits for that
         self._up = asyncio.Event()
@@ -437,10 +437,6 @@ def _refuses_credentials(error: Exception) -> bool:
     if "authentication timeout" in text:  # no CONNECT arrived in time: a slow network or machine
         return False
     return isinstance(error, nats_py.errors.AuthorizationError) or "authorization" in text or "authentication" in text
-
-
-def _no_effect(_: str) -> str:
-    return ""
 
 
 def plain_reason(error: BaseException) -> str:

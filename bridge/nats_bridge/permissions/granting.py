@@ -13,7 +13,7 @@ from nats_bridge.permissions.need import Need, Way, api_subject, listen, write
 from nats_bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.leadership.lease_store import bucket_stream, lease_subject
-from nats_bridge.settings import Connection, Rule, Settings
+from nats_bridge.settings import Connection, Settings
 from nats_bridge.settings.connect_options import connect_options
 from nats_bridge.settings.connections import CREDENTIALS
 from nats_transforms.subject import is_subset
@@ -162,7 +162,9 @@ def _all_needs(settings: Settings, inboxes: Mapping[str, str], known: KnownStrea
     checked = {name for rule in settings.rules for name in rule.connections}
     needs = [*_account_needs(inboxes, checked), *_lease_needs(settings), *_connection_needs(inboxes)]
     for rule in settings.rules:
-        needs += _needs_of(rule, settings, known)
+        # The possible destinations are the same in all dialects as far as permissions are concerned.
+        asked = kind_of(rule).needs(rule, settings, settings.offline_dialect_of(rule), known)
+        needs += [replace(need, rule=rule.name) for need in asked]
     return needs
 
 
@@ -212,12 +214,6 @@ def _grants(inboxes: Mapping[str, str], needs: Sequence[Need], prefixes: Mapping
         )
         found.append(ConnectionGrants(name, prefix, tuple(_granted(asked)), tuple(denied)))
     return found
-
-
-def _needs_of(rule: Rule, settings: Settings, known: KnownStreams) -> Iterator[Need]:
-    # The possible destinations are the same in all dialects as far as permissions are concerned.
-    for need in kind_of(rule).needs(rule, settings, settings.offline_dialect_of(rule), known):
-        yield replace(need, rule=rule.name)
 
 
 def _granted(needs: list[Need]) -> Iterator[Grant]:

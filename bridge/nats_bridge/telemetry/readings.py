@@ -48,7 +48,8 @@ def readings(sidecar: Sidecar) -> Iterator[Reading]:
     for supervisor in supervisors:
         yield from _counted(supervisor)
         yield from _measured(supervisor, sidecar.began)
-        yield from _of_the_run(supervisor)
+        for metric, labels, value in supervisor.run.readings() if supervisor.run is not None else ():
+            yield metric, (supervisor.rule.name, supervisor.rule.kind, *labels), value
 
 
 def _counted(supervisor: RuleSupervisor) -> Iterator[Reading]:
@@ -65,11 +66,6 @@ def _counted(supervisor: RuleSupervisor) -> Iterator[Reading]:
         yield names.FACTS[fact], labels, totals.get(counter, 0)
     for counter in kind.events:
         yield names.EVENTS, (*labels, counter), totals.get(counter, 0)
-
-
-def _of_the_run(supervisor: RuleSupervisor) -> Iterator[Reading]:
-    for metric, labels, value in supervisor.run.readings() if supervisor.run is not None else ():
-        yield metric, (supervisor.rule.name, supervisor.rule.kind, *labels), value
 
 
 def _measured(supervisor: RuleSupervisor, started_at: float) -> Iterator[Reading]:

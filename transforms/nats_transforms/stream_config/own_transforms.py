@@ -37,7 +37,8 @@ def check_republish(config: dict[str, Any], dialect: Dialect) -> None:
     if any(collide(destination, subject, dialect) for subject in subjects):
         raise invalid("stream configuration for republish destination forms a cycle")
     if transform_error(rule, dialect):
-        raise invalid(_not_valid(source, destination, dialect))
+        which = f" with transform from '{source}' to '{destination}'" if dialect.republish_can_be_edited else ""
+        raise invalid(f"stream configuration for republish{which} not valid")
 
 
 def _make_implicit(config: dict[str, Any], dialect: Dialect) -> None:
@@ -49,8 +50,3 @@ def _make_implicit(config: dict[str, Any], dialect: Dialect) -> None:
     if config.get("pedantic"):
         raise pedantic("implicit republish based on subject transform")
     rule["src"] = rule["dest"] = ingress["dest"]
-
-
-def _not_valid(source: str, destination: str, dialect: Dialect) -> str:
-    which = f" with transform from '{source}' to '{destination}'" if dialect.republish_can_be_edited else ""
-    return f"stream configuration for republish{which} not valid"

@@ -63,16 +63,14 @@ def _latency(rule: Mapping[str, Any]) -> str:
     return f"{milliseconds(found['p50'])} / {milliseconds(found['p99'])}" if found else "-"
 
 
-def _is_late(rule: Mapping[str, Any]) -> bool:
-    return (_measure(rule, "lag_seconds") or 0) >= _LATE
-
-
 _COLUMNS: Final = (
     _Column("STATE", _condition, 9, right=False, colour=lambda rule: _COLOURS.get(_condition(rule), "yellow")),
     _Column("LEADER", _leader, 3, right=False),
     _Column("IN", lambda rule: per_second(_measure(rule, "rate_in")), 7),
     _Column("OUT", lambda rule: per_second(_measure(rule, "rate_out")), 8),
-    _Column("BEHIND", _behind, 6, colour=lambda rule: "yellow" if _is_late(rule) else None),
+    _Column(
+        "BEHIND", _behind, 6, colour=lambda rule: "yellow" if (_measure(rule, "lag_seconds") or 0) >= _LATE else None
+    ),
     _Column("LATENCY P50 / P99", _latency, 5),
 )
 

@@ -88,11 +88,6 @@ class CapturedAdvisories:
         self._wanted.set()
         self._task = asyncio.create_task(self._follow())
 
-    async def _recreate(self) -> None:
-        with contextlib.suppress(ApiError):  # repeated after the next request without an answer
-            await self._create()
-            self._lost = False
-
     async def _create(self) -> None:
         info = await self._connection.api.consumer_info(self._stream, self._durable)
         begin = {"deliver_policy": "by_start_sequence", "opt_start_seq": self._done + 1} if self._done else {}
@@ -154,7 +149,9 @@ class CapturedAdvisories:
             if not self._connection.client.is_connected:
                 continue
             if self._lost:
-                await self._recreate()
+                with contextlib.suppress(ApiError):  # repeated after the next request without an answer
+                    await self._create()
+                    self._lost = False
             self._over.clear()
             body = b'{"batch":%d,"expires":%d}' % (self._most, int(_EXPIRES * 1e9))
             request = self._connection.api.subject(f"CONSUMER.MSG.NEXT.{self._stream}.{self._durable}").encode()

@@ -91,10 +91,6 @@ async def open_leases(
     return leases
 
 
-def _unique_replica_name() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-
-
 class Leases(Leadership):
     """The leaders of rules, decided by leases.
 
@@ -108,7 +104,7 @@ class Leases(Leadership):
     shared = True
 
     def __init__(self, connection: Connection, sidecar: str, bucket: str, ttl: float, *, share: bool = False) -> None:
-        self.me = _unique_replica_name()
+        self.me = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._connection = connection
         self._timing = Timing(ttl)
         self._share = Share(self.me, self._timing.silent_for) if share else None
