@@ -1,9 +1,7 @@
 """The identity of a subject of test in histories and reports."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 from nats_transforms.dialect import Dialect, server_dialect
 from nats_transforms.tested_versions import Version
@@ -61,6 +59,6 @@ class Identity:
         return {name: value for name, value in asdict(self).items() if value or name == "dialect"}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Identity:
+    def from_json(cls, value: dict[str, Any]) -> Self:
         """Return the identity from the result of `as_json`. Raise KeyError or TypeError for other values."""
         return cls(**value)

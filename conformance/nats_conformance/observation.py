@@ -1,11 +1,9 @@
 """The observation of a played case: plain values, and their JSON form with every byte kept."""
 
-from __future__ import annotations
-
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from nats_conformance.catalogue.case import ExpectedRefusal, Json, Message
 
@@ -62,7 +60,7 @@ class Observation:
         return {name: value for name, value in found.items() if value}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Observation:
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Return the observation from the result of `as_json`.
 
         Raises:

@@ -12,12 +12,10 @@ copied, and never looks like the id of another stream.
 Targets keep these ids for as long as their messages: another form would copy everything again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from nats_transforms import header_block
 from nats_transforms.sourcing import Sourcing
@@ -60,7 +58,7 @@ class CopyId:
         return self.entry[:_HALF] == key[:_HALF]
 
     @classmethod
-    def parse(cls, value: bytes | None) -> CopyId | None:
+    def parse(cls, value: bytes | None) -> Self | None:
         """Read a header value. Return None if it is not a copy's id."""
         shape = _SHAPE.fullmatch(HEADER + b": " + value) if value else None
         return cls(shape["entry"], int(shape["sequence"]), int(shape["time"])) if shape else None

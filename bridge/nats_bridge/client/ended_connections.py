@@ -5,12 +5,10 @@ ask for it, if permissions allow `$SYS.REQ.ACCOUNT.PING.CONNZ` and `.STATZ`: the
 reason. In the account `$G` servers leave that list empty, but their counter of slow consumers has grown.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from nats_bridge.client import nats_py
 from nats_bridge.client.tasks import end_tasks
@@ -33,10 +31,10 @@ class _Established:
     client_id: int | None
 
     @classmethod
-    def of(cls, client: WireClient) -> _Established:
+    def of(cls, client: WireClient) -> Self:
         return cls(client.server_id, client.server_name, client.pool.current, client.client_id)
 
-    def is_restarted(self, now: _Established) -> bool:
+    def is_restarted(self, now: Self) -> bool:
         """Return whether the server that the client has now is this one after a restart."""
         is_there = self.server_name == now.server_name if self.server_name else self.address == now.address
         return is_there and self.server_id != now.server_id

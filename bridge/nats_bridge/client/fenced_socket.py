@@ -5,11 +5,9 @@ and the kernel had not accepted would then be sent before any other code of the 
 the bytes leave the process. A refusal breaks the connection and discards the unsent bytes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
-from typing import Any
+from typing import Any, Self
 
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 
@@ -27,7 +25,7 @@ class FencedSocket(socket.socket):
     _drops: bool = False  # whether it has a TCP user timeout
 
     @classmethod
-    async def connect_to(cls, host: str | None, port: int | None) -> FencedSocket:
+    async def connect_to(cls, host: str | None, port: int | None) -> Self:
         """Connect to the first address of a host that accepts.
 
         Raises:

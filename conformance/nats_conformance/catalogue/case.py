@@ -9,13 +9,11 @@ differently, a `Difference` contains their result and the reason. A case whose s
 `scenario` instead: a function of `nats_conformance.scenarios` that returns facts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import ConfigDict, Field, GetPydanticSchema, StringConstraints
 from pydantic.json_schema import SkipJsonSchema
@@ -446,7 +444,7 @@ class Case(Ranged):
         found = [entry for config in self.configs for entry in copied_entries(config)]
         return tuple(entry for entry in found if isinstance(entry, Mapping))
 
-    def with_configs(self, change: Callable[[Config], Config]) -> Case:
+    def with_configs(self, change: Callable[[Config], Config]) -> Self:
         """Return the case with all its stream configurations changed."""
         steps = tuple(
             type(step)(change(step.config)) if isinstance(step, Create | Update) else step for step in self.steps

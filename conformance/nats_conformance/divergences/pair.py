@@ -1,10 +1,8 @@
 """An expectation with its observation, and how a part of both is removed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from nats_conformance.catalogue.case import Case, Expectation, Message, MessagePattern
 from nats_conformance.identity import Identity
@@ -38,11 +36,11 @@ class Pair:
         """The streams of the case that copy from others."""
         return self.streams("sources") | self.streams("mirror")
 
-    def expecting(self, **members: Any) -> Pair:
+    def expecting(self, **members: Any) -> Self:
         """Return the pair with other members of the expectation."""
         return replace(self, expectation=replace(self.expectation, **members))
 
-    def with_expected(self, change: Callable[[MessagePattern, str | None], MessagePattern | None]) -> Pair:
+    def with_expected(self, change: Callable[[MessagePattern, str | None], MessagePattern | None]) -> Self:
         """Return the pair with every expected message changed, or removed where `change` returns None.
 
         `change` also gets the message's stream; None for a received message.
@@ -54,7 +52,7 @@ class Pair:
             stored = {stream: _left(change(each, stream) for each in messages) for stream, messages in stored.items()}
         return self.expecting(received=received, stored=stored)
 
-    def with_seen(self, change: Callable[[Message, str | None], Message | None]) -> Pair:
+    def with_seen(self, change: Callable[[Message, str | None], Message | None]) -> Self:
         """Return the pair with every observed message changed, or removed where `change` returns None.
 
         `change` also gets the message's stream; None for a received message. Stored ones cannot be removed.
@@ -67,7 +65,7 @@ class Pair:
         received = _left(change(message, None) for message in seen.received)
         return replace(self, observation=replace(seen, received=received, stored=stored))
 
-    def with_expected_blocks(self, change: Callable[[bytes], bytes], streams: frozenset[str] | None = None) -> Pair:
+    def with_expected_blocks(self, change: Callable[[bytes], bytes], streams: frozenset[str] | None = None) -> Self:
         """Return the pair with every expected header block changed. With `streams`, only those stored there."""
 
         def changed(each: MessagePattern, stream: str | None) -> MessagePattern:
@@ -77,11 +75,11 @@ class Pair:
 
         return self.with_expected(changed)
 
-    def with_seen_blocks(self, change: Callable[[bytes], bytes]) -> Pair:
+    def with_seen_blocks(self, change: Callable[[bytes], bytes]) -> Self:
         """Return the pair with every observed header block changed."""
         return self.with_seen(lambda each, _: replace(each, header_block=tidy(change(each.header_block))))
 
-    def without_unpublishable(self, streams: frozenset[str]) -> Pair:
+    def without_unpublishable(self, streams: frozenset[str]) -> Self:
         """Remove expected messages that the sidecar does not publish, and adjust the sequences of later ones."""
         stored: dict[str, tuple[MessagePattern, ...]] = {}
         for stream, messages in (self.expectation.stored or {}).items():

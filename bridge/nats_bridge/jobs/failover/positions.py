@@ -6,12 +6,10 @@ target is read forward from the first position, to see the messages that each co
 source's server answers, the source is read as well, to see the messages that it will not receive.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.wire import Delivered
@@ -62,7 +60,7 @@ class TargetPosition:
     _before: int = 0  # the newest copy up to the floor before that
 
     @classmethod
-    def of(cls, consumer: Json, filters: Sequence[str], moved: Sequence[str]) -> TargetPosition:
+    def of(cls, consumer: Json, filters: Sequence[str], moved: Sequence[str]) -> Self:
         """That of a consumer.
 
         Args:

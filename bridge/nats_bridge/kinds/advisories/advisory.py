@@ -8,12 +8,10 @@ set for the original stream, so `Nats-X` is renamed to `Nats-Bridge-Original-X`.
 advisory is stored once.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from nats_transforms import header_block
 from nats_transforms.republish import StoredMessage
@@ -56,7 +54,7 @@ class Advisory:
     time_ns: int = 0
 
     @classmethod
-    def read(cls, subject: bytes, payload: bytes) -> Advisory:
+    def read(cls, subject: bytes, payload: bytes) -> Self:
         """Read an advisory. Any client may send one that is not JSON; it then has no members."""
         try:
             found = json.loads(payload)

@@ -41,12 +41,11 @@ Invariants:
 Sequences are ints here, and nothing does I/O.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Self
 
 from nats_transforms.subject import is_valid_literal, matches
 
@@ -73,7 +72,7 @@ class StreamLimits:
     opaque: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, config: dict[str, object]) -> StreamLimits:
+    def of(cls, config: dict[str, object]) -> Self:
         """Read them from a stream's configuration as the server returns it."""
 
         def number(name: str) -> int:
