@@ -4,8 +4,6 @@ A block is `=== name`, the text of `bridge.yaml`, and cases. A case is a line `=
 variable (`==> NAME=value`) or another file (`==> folder/name=content`), and the lines that are expected.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

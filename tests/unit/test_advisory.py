@@ -1,7 +1,5 @@
 """What is made of advisories: header blocks, and advisories that are not what they seem."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Every error code of every server is in the table, as the server names it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

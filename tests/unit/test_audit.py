@@ -1,7 +1,5 @@
 """The handling of pip-audit's reports: unknown is not the same as good."""
 
-from __future__ import annotations
-
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path

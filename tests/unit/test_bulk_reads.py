@@ -1,7 +1,5 @@
 """A subscription that takes deliveries in bulk is asked first, and gets everything in order with what it leaves."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

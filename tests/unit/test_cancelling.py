@@ -1,7 +1,5 @@
 """Tasks end even where a cancellation is swallowed."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Awaitable

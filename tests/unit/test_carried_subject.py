@@ -1,7 +1,5 @@
 """Subjects that servers 2.9.10 and 2.10.27 cut at an `@` when they come over a route; each line as one of them sent."""
 
-from __future__ import annotations
-
 import pytest
 
 from nats_bridge.client.batch_parser import Route

@@ -1,7 +1,5 @@
 """The command line's contract: exit codes, two lines on stderr, help with an example. No server is needed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

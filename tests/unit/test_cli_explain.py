@@ -1,7 +1,5 @@
 """`explain` for a person, as JSON, and line by line."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

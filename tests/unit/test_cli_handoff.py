@@ -1,7 +1,5 @@
 """`nats-bridge handoff` without a server: exit codes, texts, JSON."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

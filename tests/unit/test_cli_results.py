@@ -1,7 +1,5 @@
 """What commands print of a result."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

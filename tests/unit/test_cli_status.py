@@ -1,7 +1,5 @@
 """`nats-bridge status`: what it prints, what it ends with, and the terminal that it leaves behind."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """`check STREAM.json`: a stream configuration in, a server's answer out."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

@@ -1,7 +1,5 @@
 """A connection that is lost while it is closed: nats-py's close must come to its end, or it leaves tasks behind."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The examples in config/: each valid alone, one for every use, with its own lines to try it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

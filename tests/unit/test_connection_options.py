@@ -1,7 +1,5 @@
 """`--server` of the commands without rules: a URL, a context of `nats`, or a connection of a configuration."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every counter of every kind of rule has one meaning, and only real counters have one."""
 
-from __future__ import annotations
-
 import pytest
 
 from nats_bridge.rule_kinds import KINDS, RECEIVED, kind_named, rule_models

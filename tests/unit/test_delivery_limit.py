@@ -1,7 +1,5 @@
 """How much is asked for after losses of a connection, and how that grows again."""
 
-from __future__ import annotations
-
 from nats_bridge.client.delivery_limit import DeliveryLimit
 
 

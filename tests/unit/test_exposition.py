@@ -1,7 +1,5 @@
 """The metrics of many rules as one text, though they are rendered some at a time, outside the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import cast

@@ -1,7 +1,5 @@
 """Where consumers begin in a copy, and what their filters are there, without a server."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """When the content of a watched file counts as whole."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What `make follow` looks for, and how it reports it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

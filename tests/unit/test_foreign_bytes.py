@@ -1,7 +1,5 @@
 """What others may have written: advisories, audits, provenance headers. Nothing of it stops a rule or begins a line."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

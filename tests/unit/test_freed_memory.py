@@ -1,7 +1,5 @@
 """Keeping freed memory is asked of the C library that can; of no other."""
 
-from __future__ import annotations
-
 import ctypes
 
 import pytest

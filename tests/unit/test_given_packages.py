@@ -1,7 +1,5 @@
 """The packages on which the project is built are declared, and the sidecar imports them."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

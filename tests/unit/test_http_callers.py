@@ -1,7 +1,5 @@
 """Which names the listener answers to, and whose requests may change something."""
 
-from __future__ import annotations
-
 import pytest
 
 from nats_bridge.http.callers import foreign_host, foreign_site

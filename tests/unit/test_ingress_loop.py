@@ -1,7 +1,5 @@
 """What an ingress rule writes for a message, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

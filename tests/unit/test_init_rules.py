@@ -1,7 +1,5 @@
 """Which rules a native configuration needs next to a server of a version. Pure: no server is asked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where transforms may land: decided by shape, held against what they make of subjects."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The newest problems of a rule are kept as they are logged."""
 
-from __future__ import annotations
-
 import pytest
 
 from docs.reference.log_events import EVENTS

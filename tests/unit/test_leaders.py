@@ -1,7 +1,5 @@
 """In a cluster, only the leader's answer about a stream or a consumer counts. The client is a stand-in."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """What a replica does with a lease, step by step; and that of several replicas never two may write at once."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field, replace
 

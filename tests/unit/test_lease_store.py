@@ -1,7 +1,5 @@
 """Answers to the requests of leases that are none."""
 
-from __future__ import annotations
-
 import base64
 
 import pytest

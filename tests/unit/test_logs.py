@@ -1,7 +1,5 @@
 """The log: every event is in one table, rules and connections are named, storms are kept out, two formats."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Iterator

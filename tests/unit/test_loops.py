@@ -1,7 +1,5 @@
 """Loops through rules and native configuration: which are refused, which are not, and how the path is shown."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import product
 from typing import Any

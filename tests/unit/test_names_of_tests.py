@@ -1,7 +1,5 @@
 """The name of a test states a behaviour, and fits into one line of a report."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

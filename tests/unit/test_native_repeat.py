@@ -1,7 +1,5 @@
 """When a stream's own republish sends what a rule sends."""
 
-from __future__ import annotations
-
 import pytest
 
 from nats_bridge.kinds.republish.native_repeat import sent_twice

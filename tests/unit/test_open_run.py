@@ -1,7 +1,5 @@
 """How an open run ends: drained, abandoned or cut. Runs are stand-ins; no server."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """What a removal that the server reports leaves for the messages after it."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, cast
 

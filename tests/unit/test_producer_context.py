@@ -1,7 +1,5 @@
 """The producer's trace context in raw header blocks, and the spans that are made of it."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

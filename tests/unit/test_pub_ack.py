@@ -1,7 +1,5 @@
 """Answers as servers of 2.9.10, 2.10.27 and 2.15.1 write them, and what is none."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

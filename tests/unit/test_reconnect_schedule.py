@@ -1,7 +1,5 @@
 """When a connection tries again: in virtual time, on many seeds."""
 
-from __future__ import annotations
-
 import pytest
 
 from nats_bridge.client.reconnect_schedule import LONGEST_WAIT, ReconnectSchedule

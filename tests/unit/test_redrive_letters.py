@@ -1,7 +1,5 @@
 """Dead letters are read as the rules write them, and their messages come back as they were."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

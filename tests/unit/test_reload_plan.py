@@ -1,7 +1,5 @@
 """What another configuration changes, as a plan."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

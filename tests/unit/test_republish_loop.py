@@ -1,7 +1,5 @@
 """The hot loop is the pure function, message by message, whatever comes in whatever batches."""
 
-from __future__ import annotations
-
 from collections.abc import Coroutine, Sequence
 from typing import Any, cast
 

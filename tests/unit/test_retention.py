@@ -1,7 +1,5 @@
 """The model of removals against a stream that is simulated in full, message by message."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, cast

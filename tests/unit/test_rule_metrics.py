@@ -1,7 +1,5 @@
 """A rule's metrics from its runs' reports."""
 
-from __future__ import annotations
-
 import time
 from itertools import accumulate
 

@@ -1,7 +1,5 @@
 """The tests of a configuration: what rules of every kind make of a message, without a server."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The JSON schema: good for editors, the one that is published, and of one mind with `check` where it can be."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Which server a connection tries next."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from nats_bridge.client.server_pool import ServerPool

@@ -1,7 +1,5 @@
 """``nats-conform servers`` as a person or a script sees it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

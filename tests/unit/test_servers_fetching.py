@@ -1,7 +1,5 @@
 """Getting native servers: order, versions, cache, refusals; with stand-ins that answer ``-v``."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """What can be shown without a network of each way of getting a server, and commands with a time limit."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -5,8 +5,6 @@
 `_shape` the keys and values of all other kinds, the others what their names say.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Secrets and certificates of connections: read when they are needed, renewed, never shown."""
 
-from __future__ import annotations
-
 import base64
 import json
 import ssl

@@ -1,7 +1,5 @@
 """Rules that copy: servers take them for the same, and they are values."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Ten thousand broken configurations: each is taken, or refused with a place in the file; nothing else ever happens."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Comparisons of patterns, against trying out every short subject."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """An error of a configuration shows the line that it is about, and no secret."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Whatever stands in a configuration, the answer is `Settings` or a `ConfigError` with one line per problem."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """How many rules a replica hands over, when it leaves a free lease to others; and that replicas come to rest."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """When watching a stream is refused: the whole table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

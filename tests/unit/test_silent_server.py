@@ -1,7 +1,5 @@
 """When the leases leave a server that does not answer about them."""
 
-from __future__ import annotations
-
 from nats_bridge.rules.leadership.silent_server import SilentServer
 
 

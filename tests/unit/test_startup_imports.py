@@ -1,7 +1,5 @@
 """What commands load: starting is fast because of what they leave out, so that is what is held here."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

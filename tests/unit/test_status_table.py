@@ -1,7 +1,5 @@
 """What `nats-bridge status` makes of a state, on screens of any size."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """``validate`` gives what real servers answered to every recorded configuration, word for word."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

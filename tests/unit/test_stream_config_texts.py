@@ -1,7 +1,5 @@
 """Texts of configurations are decided as real servers did: what is JSON, and how they read it, word for word."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether a stream with another creation time is the one that was seen before, from messages that are known."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """One function for many patterns says what `matches` says of each."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """The check of commit subjects in CI."""
 
-from __future__ import annotations
-
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The first message that a server republishes after it took over from a rule."""
 
-from __future__ import annotations
-
 import asyncio
 
 from nats_bridge.client.wire import Delivered

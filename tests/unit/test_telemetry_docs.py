@@ -1,7 +1,5 @@
 """The reference has every reason and event; names of metrics keep the conventions."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

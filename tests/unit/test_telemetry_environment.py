@@ -1,7 +1,5 @@
 """What the standard variables ask for."""
 
-from __future__ import annotations
-
 import pytest
 
 from nats_bridge.telemetry.environment import wanted

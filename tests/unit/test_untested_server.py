@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from nats_bridge.client.untested_server import untested
 from nats_transforms.tested_versions import TESTED
 

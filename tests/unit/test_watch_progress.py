@@ -1,7 +1,5 @@
 """When a link counts as stalled, what is watched, and how often what is asked."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The codec of the wire, fed by hand: reads split anywhere, garbage, sizes that no message has."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

@@ -1,7 +1,5 @@
 """Playing cases of the catalogue on a subject of test, judged at once."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager

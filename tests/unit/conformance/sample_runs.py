@@ -1,7 +1,5 @@
 """Runs for the tests of reports, made up from the data model: every outcome, every kind of byte, any size."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

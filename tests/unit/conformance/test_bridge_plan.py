@@ -1,7 +1,5 @@
 """What the bridge of one version plays in front of a server of another one."""
 
-from __future__ import annotations
-
 import pytest
 
 from nats_conformance.catalogue.reading import read_catalogue

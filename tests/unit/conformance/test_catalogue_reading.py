@@ -1,7 +1,5 @@
 """Case files: mistakes are reported by file, line and field; the catalogue's files are sound."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

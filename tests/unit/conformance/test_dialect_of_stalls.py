@@ -1,7 +1,5 @@
 """The dialect's flags on copying that stalls agree with the cases, which real servers of each version have passed."""
 
-from __future__ import annotations
-
 import pytest
 
 from nats_conformance.catalogue.reading import read_catalogue

@@ -1,7 +1,5 @@
 """Random functions are judged by range and distribution."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """Drawing is the same everywhere, and worth its while; what is held back is what would harm a server."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

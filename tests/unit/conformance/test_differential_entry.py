@@ -1,7 +1,5 @@
 """A printed catalogue entry can be read, is about one version, and is what the server showed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The report of a run, for people and for programs."""
 
-from __future__ import annotations
-
 from tests.differential.report import text
 from tests.differential.result import DifferentialResult, Disagreement
 

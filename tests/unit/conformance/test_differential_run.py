@@ -1,7 +1,5 @@
 """A differential run where the account model takes the server's place: wrong engines are found and shrunk."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The shrinker on pure predicates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

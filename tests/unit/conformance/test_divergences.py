@@ -1,7 +1,5 @@
 """Known divergences: what is taken out of both sides, which ids a verdict names, and what stays a failure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

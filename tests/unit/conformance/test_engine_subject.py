@@ -1,7 +1,5 @@
 """The engine as a subject of test passes the catalogue in every dialect."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A list of known failures: what fails beyond it shows, and so does what no longer fails."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Histories: everything is kept, and what is damaged or cut short is reported as such."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

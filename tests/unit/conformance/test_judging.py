@@ -1,7 +1,5 @@
 """The judge: what counts as expected, and what it says of what is not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

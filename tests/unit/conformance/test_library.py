@@ -1,7 +1,5 @@
 """Libraries behind the JSON-lines protocol: the reference adapter, a small library of transforms, and bad ones."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The published schema of the JSON-lines protocol describes the lines that suite and adapter exchange."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

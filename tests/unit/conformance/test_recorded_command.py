@@ -1,7 +1,5 @@
 """What a run's history says of how it was started, and what it must not say."""
 
-from __future__ import annotations
-
 import pytest
 
 from nats_conformance.command.whole_run import _without_secrets

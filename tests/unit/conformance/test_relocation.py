@@ -1,7 +1,5 @@
 """Moving a case to names of its own, and what cannot be moved."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """JSON, JUnit XML, Markdown: what is in the files."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The record that renderers are given."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

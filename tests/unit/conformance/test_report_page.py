@@ -1,7 +1,5 @@
 """The HTML page as a file; what it does in a browser is tested in tests/browser."""
 
-from __future__ import annotations
-
 import json
 import re
 

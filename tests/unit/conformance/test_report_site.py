@@ -1,7 +1,5 @@
 """The static site: one folder that is the archive of runs and the pages over them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

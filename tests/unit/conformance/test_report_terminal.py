@@ -1,7 +1,5 @@
 """The summary for a terminal."""
 
-from __future__ import annotations
-
 import io
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Every scenario has a case, and every case that names a scenario names one that there is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

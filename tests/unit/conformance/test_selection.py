@@ -1,7 +1,5 @@
 """Choosing cases by id and level."""
 
-from __future__ import annotations
-
 import pytest
 
 from nats_conformance.catalogue.case import Case, Expectation, Level

@@ -1,7 +1,5 @@
 """Which features of newer servers concern a stream."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The trace from the ADRs' statements to the cases is complete, in both directions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The README and the pages of docs/, taken apart: blocks of code, pieces of code in sentences, headings, links."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

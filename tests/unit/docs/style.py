@@ -5,8 +5,6 @@ that is not in it has no hits and meets the targets. `python -m tests.unit.docs.
 present figures and never raises one; delete the file first to write all of it again.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

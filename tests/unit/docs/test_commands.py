@@ -1,7 +1,5 @@
 """Every command that the documentation shows is one: its name, its options, as many arguments as it takes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

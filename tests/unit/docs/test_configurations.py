@@ -1,7 +1,5 @@
 """Every configuration that the documentation shows loads, and every JSON that it shows is JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Docstrings of the four packages keep to plain English (docs/style.md), as a maintainer of the library would write."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

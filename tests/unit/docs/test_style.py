@@ -1,7 +1,5 @@
 """Hand-written pages keep to docs/style.md: no page gets worse than its limits in style.json."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.unit.docs.pages import ROOT, prose

@@ -1,7 +1,5 @@
 """Walks are read as they are written, and outputs go back to where they stand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The examples that the architecture decision records give, row by row."""
 
-from __future__ import annotations
-
 import pytest
 
 from nats_transforms import compile_transform, dialect

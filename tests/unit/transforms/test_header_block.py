@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from nats_transforms.header_block import append, read, remove, remove_first, remove_prefix

@@ -1,7 +1,5 @@
 """What must hold for every transform, subject and header block, whatever they are."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

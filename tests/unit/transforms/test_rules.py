@@ -1,7 +1,5 @@
 """The transform engine rule by rule; a test's name is the rule."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """Warnings about what servers accept although it does not work (found by differential testing)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

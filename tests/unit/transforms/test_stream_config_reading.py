@@ -1,7 +1,5 @@
 """Requests that are read in an odd way, each seen on real servers (found by differential testing)."""
 
-from __future__ import annotations
-
 import pytest
 
 from nats_transforms import StreamConfigError, dialect

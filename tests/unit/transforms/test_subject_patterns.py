@@ -1,7 +1,5 @@
 """Patterns against the engine: whatever subject can occur, a pattern must stand for it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

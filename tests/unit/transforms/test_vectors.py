@@ -6,8 +6,6 @@ anything; ``{"hex": …}`` is a subject that is not UTF-8. No answer is left out
 to a class below whose rule is not the engine's, and the number of answers in each class is asserted.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
