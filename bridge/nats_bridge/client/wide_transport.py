@@ -24,20 +24,15 @@ Invariants:
 * Nothing that was gathered for one connection is sent on the next one.
 """
 
-from __future__ import annotations
-
 import asyncio
+import ssl
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import SupportsIndex
+from urllib.parse import ParseResult
 
 from nats_bridge.client.fenced_socket import FencedSocket
 from nats_bridge.client.nats_py import TcpTransport, errors
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
-
-if TYPE_CHECKING:
-    import ssl
-    from urllib.parse import ParseResult
-
 
 _READ_SIZE = 256 * 1024
 LARGE_WRITE = 16 * 1024

@@ -34,27 +34,21 @@ Invariants:
 * Every removal is counted once, when its effect is known.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from structlog.typing import FilteringBoundLogger
+
+from nats_bridge.client.audit_advisories import Deleted, Purged
+from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import EVERY_SECOND
 from nats_bridge.errors import ApiError
-from nats_bridge.kinds.republish.encoder import Remaining
+from nats_bridge.kinds.republish.encoder import Remaining, RepublishEncoder, Suspect
 from nats_bridge.kinds.republish.retention import SubjectPurge
 from nats_transforms.subject import is_valid_literal
-
-if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
-
-    from nats_bridge.client.audit_advisories import Deleted, Purged
-    from nats_bridge.client.connection import Connection
-    from nats_bridge.kinds.republish.encoder import RepublishEncoder, Suspect
-
 
 _Answer = TypeVar("_Answer")
 

@@ -1,27 +1,22 @@
 """Keeps the model of a stream's removals current: from advisories, missing sequences, and requests to the server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+from structlog.typing import FilteringBoundLogger
 
 from nats_bridge.client.audit_advisories import Changed, Deleted, Purged, Removal
+from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import EVERY_SECOND, LEADER_AWAY
+from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.errors import ApiError
 from nats_bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.kinds.republish.predecessors import Predecessors
 from nats_bridge.kinds.republish.retention import Retention, StreamLimits
-
-if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
-
-    from nats_bridge.client.connection import Connection
-    from nats_bridge.client.wire import Delivered
 
 
 class RetentionFollower:
