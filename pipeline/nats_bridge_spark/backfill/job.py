@@ -19,10 +19,10 @@ from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.entry_plan import EntryPlan, consumer_filters
 from nats_bridge.kinds.copying.model import CopyingRule, KvSourcesRule
-from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, last_sequence_behind
 from nats_bridge.kinds.copying.position.resuming import Resuming
 from nats_bridge.kinds.copying.run import CopyRun
-from nats_bridge.kinds.copying.target import Target, last_sequence_behind
+from nats_bridge.kinds.copying.target import Target
 from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.settings import Settings, Source

@@ -30,7 +30,8 @@ from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import messages
 from nats_bridge.errors import ApiError
-from nats_bridge.kinds.copying.target import Target, last_sequence_behind
+from nats_bridge.kinds.copying.position.entry_streams import last_sequence_behind
+from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.in_flight import LEAST
 from nats_bridge_spark.backfill.history import MessageHistory, pieces
 from nats_bridge_spark.errors import DataLostError, PipelineError, RowError, UnreachableError

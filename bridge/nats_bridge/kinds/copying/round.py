@@ -61,10 +61,10 @@ from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry_plan import EntryPlan, Reading, consumer_filters
 from nats_bridge.kinds.copying.object_metadata import ObjectMetadata
 from nats_bridge.kinds.copying.position.comparing import Resume
-from nats_bridge.kinds.copying.position.entry_streams import LAST_UNKNOWN, EntryStreams
+from nats_bridge.kinds.copying.position.entry_streams import LAST_UNKNOWN, EntryStreams, last_sequence_behind
 from nats_bridge.kinds.copying.position.resuming import Confirmed, Resuming
 from nats_bridge.kinds.copying.round_life import RoundLife
-from nats_bridge.kinds.copying.target import RENAMED, Target, last_sequence_behind
+from nats_bridge.kinds.copying.target import RENAMED, Target
 from nats_bridge.kinds.copying.writing.counting import Counting, turns
 from nats_bridge.kinds.copying.writing.dead_letters import DeadLetters
 from nats_bridge.kinds.copying.writing.encoder import CopyEncoder, Operation, Rejected, Special

@@ -26,8 +26,8 @@ from nats_bridge.kinds.copying.handoff.native_search import Found, SearchedRecor
 from nats_bridge.kinds.copying.handoff.position import EntryRefusedError, check_newest, copied_up_to
 from nats_bridge.kinds.copying.handoff.spelling import as_transforms, spellings
 from nats_bridge.kinds.copying.model import CopyingRule
-from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.target import Target, last_sequence_behind
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, last_sequence_behind
+from nats_bridge.kinds.copying.target import Target
 from nats_bridge.rules.handoff.answer import NO_SERVER_SELECTS, Handoff, Wish, refused, stop
 from nats_bridge.rules.handoff.stream_body import body_of, examined
 from nats_bridge.settings import Settings, Source
