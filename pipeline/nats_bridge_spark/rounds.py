@@ -52,8 +52,7 @@ from nats_bridge.errors import ApiError, BridgeError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.position.entry_streams import last_sequence_behind
 from nats_bridge.kinds.copying.round_life import RoundLife
-from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.writing.encoder import Operation
+from nats_bridge.kinds.copying.target import Operation, Target
 from nats_bridge.kinds.copying.writing.in_flight import Window
 from nats_bridge.kinds.copying.writing.publisher import Outlet, Publisher
 from nats_bridge.kinds.copying.writing.publishing import Terms

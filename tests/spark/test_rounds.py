@@ -12,7 +12,7 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.writing.encoder import Operation
+from nats_bridge.kinds.copying.target import Operation
 from nats_bridge.settings import Connection as ConnectionSettings
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.errors import DataLostError

@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nats_bridge.kinds.copying.target import Operation
 from nats_bridge.kinds.copying.writing.counting import turns
-from nats_bridge.kinds.copying.writing.encoder import Operation
 from nats_transforms.copy_id import line_template
 
 OURS = line_template(b"0123456789ab")

@@ -13,8 +13,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.writing.encoder import Operation
+from nats_bridge.kinds.copying.target import Operation, Target
 from nats_bridge.kinds.copying.writing.in_flight import LEAST, Window
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, RowError

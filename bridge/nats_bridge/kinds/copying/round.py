@@ -64,10 +64,9 @@ from nats_bridge.kinds.copying.position.comparing import Resume
 from nats_bridge.kinds.copying.position.entry_streams import LAST_UNKNOWN, EntryStreams, last_sequence_behind
 from nats_bridge.kinds.copying.position.resuming import Confirmed, Resuming
 from nats_bridge.kinds.copying.round_life import RoundLife
-from nats_bridge.kinds.copying.target import RENAMED, Target
+from nats_bridge.kinds.copying.target import RENAMED, CopyEncoder, Operation, Rejected, Special, Target
 from nats_bridge.kinds.copying.writing.counting import Counting, turns
 from nats_bridge.kinds.copying.writing.dead_letters import DeadLetters
-from nats_bridge.kinds.copying.writing.encoder import CopyEncoder, Operation, Rejected, Special
 from nats_bridge.kinds.copying.writing.gap_filler import GapFiller
 from nats_bridge.kinds.copying.writing.in_flight import Window
 from nats_bridge.kinds.copying.writing.publisher import Outlet, Publisher

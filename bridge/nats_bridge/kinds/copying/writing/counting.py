@@ -25,8 +25,7 @@ from nats_bridge.consuming.stream_range import messages
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.kinds.copying.target import INCREMENT, Target, renamed
-from nats_bridge.kinds.copying.writing.encoder import Operation
+from nats_bridge.kinds.copying.target import INCREMENT, Operation, Target, renamed
 from nats_transforms import header_block
 
 _THEIRS, _OURS = b"Nats-Counter-Sources", b"Nats-Bridge-Counter-Sources"

@@ -14,8 +14,7 @@ from nats_bridge.client.write_fence import WriteFence
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.kinds.copying.target import INCREMENT, SCHEDULES, renamed
-from nats_bridge.kinds.copying.writing.encoder import Rejected
+from nats_bridge.kinds.copying.target import INCREMENT, SCHEDULES, Rejected, renamed
 from nats_transforms import header_block
 
 _log = structlog.get_logger("bridge.copying.dead_letters")

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self, TypeAlias
 
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.writing.encoder import Operation
+from nats_bridge.kinds.copying.target import Operation
 from nats_transforms.dialect import server_dialect
 
 
