@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nats_bridge.cli.check import check_command
 from nats_bridge.errors import ConfigError
-from nats_bridge.kinds.copying.entry_plan import common_subject
+from nats_bridge.kinds.copying.entry_subjects import common_subject
 from nats_bridge.permissions.denying import denied_subjects
 from nats_bridge.permissions.granting import grants_of
 from nats_bridge.permissions.refusals import Refusals

@@ -25,7 +25,7 @@ from nats_bridge.consuming.lag import StreamPosition
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry import CopyEntry
-from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.kinds.copying.entry_subjects import EntryPlan
 from nats_bridge.kinds.copying.round import EntryContext, Round
 from nats_bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge_spark.backfill.history import MessageHistory

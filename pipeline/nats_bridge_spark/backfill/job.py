@@ -17,7 +17,7 @@ from nats_bridge.client.connection_pool import close_connections, open_connectio
 from nats_bridge.client.stream_identity import Bounds, KnownStream
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.copying.entry_plan import EntryPlan, consumer_filters
+from nats_bridge.kinds.copying.entry_subjects import EntryPlan, consumer_filters
 from nats_bridge.kinds.copying.model import CopyingRule, KvSourcesRule
 from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, last_sequence_behind
 from nats_bridge.kinds.copying.position.resuming import Resuming

@@ -96,7 +96,7 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
 
 def _selection(given: dict[str, Any]) -> Selection | None:
     """Return the transform and the subjects that it results in; None without one."""
-    from nats_bridge.kinds.copying.entry_plan import destinations
+    from nats_bridge.kinds.copying.entry_subjects import destinations
     from nats_bridge_spark.diff.rules import transform_of
     from nats_bridge_spark.restore.job import Selection
 

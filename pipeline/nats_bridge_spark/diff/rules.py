@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nats_bridge.errors import ConfigError
-from nats_bridge.kinds.copying.entry_plan import compiled_entry
+from nats_bridge.kinds.copying.entry_subjects import compiled_entry
 from nats_bridge.kinds.copying.model import CopyingRule, MirrorRule
 from nats_bridge.kinds.republish.compiled import compile_rule
 from nats_bridge.kinds.republish.model import RepublishRule

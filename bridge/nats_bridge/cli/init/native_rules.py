@@ -13,7 +13,7 @@ from typing import Any, Final
 from nats_bridge.cli.init.rule_text import configuration_text
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.errors import ConfigError
-from nats_bridge.kinds.copying.entry_plan import destinations
+from nats_bridge.kinds.copying.entry_subjects import destinations
 from nats_bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS
 from nats_bridge.rules.handoff.stream_body import HARMLESS, body_of
 from nats_bridge.settings import loads

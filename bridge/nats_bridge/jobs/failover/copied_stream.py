@@ -7,7 +7,7 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.errors import ApiError
 from nats_bridge.jobs.failover.account import AccountState
-from nats_bridge.kinds.copying.entry_plan import compiled_entry
+from nats_bridge.kinds.copying.entry_subjects import compiled_entry
 from nats_bridge.kinds.copying.model import CopyingRule, MirrorRule
 from nats_bridge.kinds.copying.position.entry_streams import SourceIdentity
 from nats_bridge.kinds.watching.link import Link, links_of

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nats_bridge.kinds.copying.entry_plan import SETS_APART
+from nats_bridge.kinds.copying.entry_subjects import SETS_APART
 from nats_transforms.errors import TransformError
 from nats_transforms.sourcing import Sourcing
 from nats_transforms.subject_patterns import EVERYTHING, Pattern

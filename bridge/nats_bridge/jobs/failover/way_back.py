@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.jobs.failover.copied_stream import CopiedStream
-from nats_bridge.kinds.copying.entry_plan import SETS_APART
+from nats_bridge.kinds.copying.entry_subjects import SETS_APART
 from nats_bridge.kinds.copying.handoff.spelling import unselected_subject
 from nats_transforms.errors import TransformError
 

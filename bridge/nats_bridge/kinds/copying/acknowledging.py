@@ -27,7 +27,7 @@ from nats_bridge.consuming.acknowledging_reader import AcknowledgingReader
 from nats_bridge.consuming.reader import BatchSink
 from nats_bridge.consuming.rule_consumer import Durable, RuleConsumer, consumer_owner, durable_name
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.entry_plan import EntryPlan, select_all
+from nats_bridge.kinds.copying.entry_subjects import EntryPlan, select_all
 from nats_bridge.kinds.copying.model import CopyingRule
 from nats_bridge.kinds.copying.position.comparing import SourceMessage, is_of
 from nats_bridge.kinds.copying.position.entry_streams import StoredCopy

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nats_bridge.consuming.rule_consumer import Durable
 from nats_bridge.kinds.copying.acknowledging import durables
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.entry_plan import compiled_entry
+from nats_bridge.kinds.copying.entry_subjects import compiled_entry
 from nats_bridge.kinds.copying.model import CopyingRule, MirrorRule
 from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.observability.counters import READING_FACTS

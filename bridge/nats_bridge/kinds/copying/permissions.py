@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_bridge.kinds.copying.acknowledging import durables
-from nats_bridge.kinds.copying.entry_plan import compiled_entry, destinations
+from nats_bridge.kinds.copying.entry_subjects import compiled_entry, destinations
 from nats_bridge.kinds.copying.model import CopyingRule, KvSourcesRule, MirrorRule
 from nats_bridge.kinds.copying.target import OTHERS_UNSEEN
 from nats_bridge.permissions.need import Need, api_subject, flow_control, listen, stream_events, write

@@ -58,7 +58,7 @@ from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.errors import ApiError, BridgeError, RuleRefusedError
 from nats_bridge.kinds.copying.acknowledging import Acknowledging
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.entry_plan import EntryPlan, Reading, consumer_filters
+from nats_bridge.kinds.copying.entry_subjects import EntryPlan, Reading, consumer_filters
 from nats_bridge.kinds.copying.object_metadata import ObjectMetadata
 from nats_bridge.kinds.copying.position.comparing import Resume
 from nats_bridge.kinds.copying.position.entry_streams import LAST_UNKNOWN, EntryStreams, last_sequence_behind

@@ -20,7 +20,7 @@ from nats_bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLos
 from nats_bridge.kinds.copying.acknowledging import MOST_PENDING, durables
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry import CopyEntry
-from nats_bridge.kinds.copying.entry_plan import SETS_APART, EntryPlan, common_subject, compiled_entry, destinations
+from nats_bridge.kinds.copying.entry_subjects import SETS_APART, EntryPlan, common_subject, compiled_entry, destinations
 from nats_bridge.kinds.copying.model import OBJECT_STREAM, CopyingRule, MirrorRule
 from nats_bridge.kinds.copying.position.former_consumers import FormerConsumers
 from nats_bridge.kinds.copying.round import EntryContext

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.missing_streams import existing_stream
-from nats_bridge.kinds.copying.entry_plan import destinations
+from nats_bridge.kinds.copying.entry_subjects import destinations
 from nats_bridge.kinds.copying.handoff.spelling import as_transforms
 from nats_bridge.kinds.copying.handoff.to_server import names_of
 from nats_bridge.kinds.copying.model import CopyingRule

@@ -20,7 +20,7 @@ from nats_bridge.client.write_fence import WriteFence
 from nats_bridge.consuming.replay import filters_of
 from nats_bridge.consuming.rule_consumer import RuleConsumer, marker_name
 from nats_bridge.errors import NotPermittedError
-from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.kinds.copying.entry_subjects import EntryPlan
 from nats_transforms.subject import collide
 
 _log = structlog.get_logger("bridge.copying")

@@ -59,7 +59,7 @@ from nats_bridge.client.settled_stream import settled_stream
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp, Verdict
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.kinds.copying.entry_subjects import EntryPlan
 from nats_bridge.kinds.copying.position.comparing import (
     NEWEST,
     Resume,

@@ -24,7 +24,7 @@ from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import messages
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.kinds.copying.entry_subjects import EntryPlan
 from nats_bridge.kinds.copying.target import INCREMENT, Operation, Target, renamed
 from nats_transforms import header_block
 

@@ -13,7 +13,7 @@ from nats_bridge.client.waiting import ANSWER, NO_ANSWER
 from nats_bridge.client.write_fence import WriteFence
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.kinds.copying.entry_subjects import EntryPlan
 from nats_bridge.kinds.copying.target import INCREMENT, SCHEDULES, Rejected, renamed
 from nats_transforms import header_block
 
