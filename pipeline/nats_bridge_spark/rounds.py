@@ -51,7 +51,7 @@ from nats_bridge.client.waiting import FOUR_A_SECOND, LEADER_AWAY
 from nats_bridge.errors import ApiError, BridgeError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.position.entry_streams import last_sequence_behind
-from nats_bridge.kinds.copying.round_life import RoundLife
+from nats_bridge.kinds.copying.round import RoundLife
 from nats_bridge.kinds.copying.target import Operation, Target
 from nats_bridge.kinds.copying.writing.in_flight import Window
 from nats_bridge.kinds.copying.writing.publisher import Outlet, Publisher
@@ -276,7 +276,7 @@ class Rounds:
             self._window_of(target),
         )
         self._found, self._sent = KnownStream.of(info), 0
-        await publisher.open()
+        await publisher.subscribe()
         try:
             async with asyncio.timeout(self.patience):
                 last = await last_sequence_behind(self._connection, self._stream, self._probe)
@@ -289,7 +289,7 @@ class Rounds:
                 f"{self._where} has lost messages that it had stored: it ends at sequence {last}, and ended at"
                 f" {self._behind}; {_AGAIN}"
             )
-        publisher.begin(last)
+        publisher.continue_after(last)
         life.happened("opened")
         if not self._in_flight:
             self._behind = max(self._behind, last)

@@ -18,8 +18,7 @@ def flat(gap_filler: GapFiller, given: list[Operation]) -> list[tuple[int, bool]
 
 
 def test_without_gaps_the_operations_stay_one_piece() -> None:
-    gap_filler = GapFiller("rule", "A", b"key", None)
-    gap_filler.follow(4)
+    gap_filler = GapFiller("rule", "A", b"key", None, 4)
     assert list(gap_filler.pieces(operations(5, 6, 7))) == [(operations(5, 6, 7), False)]
     assert list(gap_filler.pieces([])) == []
     assert list(gap_filler.pieces(operations(8))) == [(operations(8), False)]

@@ -10,7 +10,7 @@ import pytest
 
 from nats_bridge.consuming.reader_life import READER, ReaderEvent, ReaderState
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.copying.round_life import ROUND, RoundEvent, RoundLife, RoundState
+from nats_bridge.kinds.copying.round import ROUND, RoundEvent, RoundLife, RoundState
 from nats_bridge.kinds.copying.writing.publishing import PUBLISHING, PublishingEvent, PublishingState
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.rules.run import RUN, RuleRun, RunEvent, RunState

@@ -24,9 +24,8 @@ from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.lag import StreamPosition
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.entry import CopyEntry
-from nats_bridge.kinds.copying.entry_subjects import EntryPlan
-from nats_bridge.kinds.copying.round import EntryContext, Round
+from nats_bridge.kinds.copying.entry import CopyEntry, EntryContext, EntryPlan
+from nats_bridge.kinds.copying.round import Round
 from nats_bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge_spark.backfill.history import MessageHistory
 from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError
@@ -70,9 +69,10 @@ class HistoryCopy:
             if not over.done():
                 over.set_result(None) if error is None else over.set_exception(error)
 
-        context = EntryContext(
-            self.plan, source, target, self.counters, RuleMetrics(), reader=lambda *of: _HistoryReading(self, end, *of)
-        )
+        def reader(sink: Round, filters: tuple[str, ...]) -> _HistoryReader:
+            return _HistoryReader(self, end, sink, filters)
+
+        context = EntryContext(self.plan, source, target, self.counters, RuleMetrics(), make_reader=reader)
         entry = CopyEntry(context, end)
         target.on_end(lambda reason: end(UnreachableError(f"the target's server ended the connection: {reason}")))
         target.on_refusal(lambda text: self._refused(text, end))
@@ -153,8 +153,8 @@ class HistoryCopy:
                 return end(UnreachableError(why))
 
 
-class _HistoryReading:
-    """Hands a history to an entry, for one round (see `Reading`)."""
+class _HistoryReader:
+    """Hands a history to an entry, for one round (see `SourceReader`)."""
 
     attached = True
     waits_for = ""

@@ -17,7 +17,7 @@ from nats_bridge.client.connection_pool import close_connections, open_connectio
 from nats_bridge.client.stream_identity import Bounds, KnownStream
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.copying.entry_subjects import EntryPlan, consumer_filters
+from nats_bridge.kinds.copying.entry import EntryPlan
 from nats_bridge.kinds.copying.model import CopyingRule, KvSourcesRule
 from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, last_sequence_behind
 from nats_bridge.kinds.copying.position.resuming import Resuming
@@ -170,7 +170,7 @@ async def entry_copy(
     source_connection, target = connections[plan.source.connection], connections[rule.target_connection]
     source_info = await source_connection.api.stream_info(plan.source.name)
     target_info = await target.api.stream_info(plan.stream)
-    subjects = await consumer_filters(source_connection.api, source_info, plan.filters)
+    subjects = await plan.consumer_filters(source_connection.api, source_info)
     streams = EntryStreams(
         plan.sourcing,
         Replay(source_connection.api, plan.source.name, subjects, headers_only=True),

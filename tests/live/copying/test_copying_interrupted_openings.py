@@ -8,10 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from nats_bridge.kinds.copying.entry import CopyEntry
+from nats_bridge.kinds.copying.entry import CopyEntry, EntryContext
 from nats_bridge.kinds.copying.position.comparing import Resume
-from nats_bridge.kinds.copying.round import EntryContext, Round
-from nats_bridge.kinds.copying.round_life import RoundLife
+from nats_bridge.kinds.copying.round import Round, RoundLife
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import Name, SharedServers

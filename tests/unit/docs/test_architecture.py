@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nats_bridge.consuming.reader_life import READER
-from nats_bridge.kinds.copying.round_life import ROUND
+from nats_bridge.kinds.copying.round import ROUND
 from nats_bridge.kinds.copying.writing.publishing import PUBLISHING
 from nats_bridge.rules.run import RUN
 from nats_bridge.rules.supervision import SUPERVISION

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -27,13 +27,16 @@ from nats_bridge.consuming.acknowledging_reader import AcknowledgingReader
 from nats_bridge.consuming.reader import BatchSink
 from nats_bridge.consuming.rule_consumer import Durable, RuleConsumer, consumer_owner, durable_name
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.entry_subjects import EntryPlan, select_all
+from nats_bridge.kinds.copying.entry_subjects import select_all
 from nats_bridge.kinds.copying.model import CopyingRule
 from nats_bridge.kinds.copying.position.comparing import SourceMessage, is_of
 from nats_bridge.kinds.copying.position.entry_streams import StoredCopy
 from nats_bridge.kinds.copying.writing.publisher import Publisher
 from nats_bridge.settings import Source
 from nats_transforms import header_block
+
+if TYPE_CHECKING:
+    from nats_bridge.kinds.copying.entry import EntryPlan
 
 _log = structlog.get_logger("bridge.copying")
 

@@ -6,7 +6,7 @@ guessing would lose messages or copy them twice.
 The idea: do not guess. The round ends then, even with messages in flight, and the next one reads the newest copies in
 the target. So the start of the process and a failure later are the same case. A round is open when it is created and
 closed when it ends, and owns its parts: the publisher, whose owner it is; the encoder; and the reader of the source,
-whose sink it is (see `BatchSink`). Its states are in `round_life`. State that outlives a round is in `EntryContext`.
+whose sink it is (see `BatchSink`). Its states are in `ROUND`. State that outlives a round is in `EntryContext`.
 
 Example: the target's connection breaks while messages 501 … 510 are in flight.
 
@@ -37,115 +37,127 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import structlog
 
-from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
-from nats_bridge.client.pub_ack import SEALED, SOURCE_RECORD_REFUSED, PubAck
+from nats_bridge.client.pub_ack import SOURCE_RECORD_REFUSED, PubAck
 from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.client.waiting import FOUR_A_SECOND
 from nats_bridge.client.wire import Delivered
-from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
-from nats_bridge.consuming.ack_reply import message_sequence
 from nats_bridge.consuming.lag import StreamPosition
 from nats_bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import RuleConsumer
-from nats_bridge.errors import ApiError, BridgeError, RuleRefusedError
-from nats_bridge.kinds.copying.acknowledging import Acknowledging
-from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.entry_subjects import EntryPlan, Reading, consumer_filters
-from nats_bridge.kinds.copying.object_metadata import ObjectMetadata
+from nats_bridge.errors import BridgeError
 from nats_bridge.kinds.copying.position.comparing import Resume
 from nats_bridge.kinds.copying.position.entry_streams import LAST_UNKNOWN, EntryStreams, last_sequence_behind
-from nats_bridge.kinds.copying.position.resuming import Confirmed, Resuming
-from nats_bridge.kinds.copying.round_life import RoundLife
-from nats_bridge.kinds.copying.target import RENAMED, CopyEncoder, Operation, Rejected, Special, Target
-from nats_bridge.kinds.copying.writing.counting import Counting, turns
-from nats_bridge.kinds.copying.writing.dead_letters import DeadLetters
+from nats_bridge.kinds.copying.position.resuming import Confirmed
+from nats_bridge.kinds.copying.target import RENAMED, CopyEncoder, Operation
+from nats_bridge.kinds.copying.writing.careful_sending import CarefulSending
+from nats_bridge.kinds.copying.writing.counting import Counting
 from nats_bridge.kinds.copying.writing.gap_filler import GapFiller
 from nats_bridge.kinds.copying.writing.in_flight import Window
-from nats_bridge.kinds.copying.writing.publisher import Outlet, Publisher
+from nats_bridge.kinds.copying.writing.publisher import Publisher
 from nats_bridge.kinds.copying.writing.publishing import Terms
-from nats_bridge.observability.rule_metrics import Backlog, RuleMetrics
+from nats_bridge.states import StateTable
 from nats_transforms.copy_id import entry_key
-from nats_transforms.source_record import TWIN_HEADER
 from nats_transforms.timestamp import nanoseconds_of
 
 if TYPE_CHECKING:
-    from nats_bridge.telemetry.tracing import RuleTracing
-
+    from nats_bridge.kinds.copying.entry import EntryContext, SourceReader
 
 _log = structlog.get_logger("bridge.copying")
 
 
-@dataclass(slots=True)
-class EntryContext:
-    """The state that the rounds of an entry share.
+RoundState: TypeAlias = Literal["opening", "copying", "broken", "failed", "draining", "leaving", "cut", "closed"]
+RoundEvent: TypeAlias = Literal["opened", "interrupted", "failed", "drain", "leave", "cut", "closed"]
+
+ROUND: StateTable[RoundState, RoundEvent] = StateTable(
+    """
+              opened    interrupted  failed   drain     leave    cut  closed
+    opening   copying   broken       failed   leaving   leaving  cut  -
+    copying   -         broken       failed   draining  leaving  cut  -
+    broken    broken    broken       failed   leaving   leaving  cut  closed
+    failed    failed    failed       failed   failed    failed   cut  closed
+    draining  -         leaving      failed   draining  leaving  cut  closed
+    leaving   leaving   leaving      leaving  leaving   leaving  cut  closed
+    cut       cut       cut          cut      cut       cut      cut  closed
+    closed    -         closed       closed   closed    closed   closed  -
+    """
+)
+"""A round is `opening` until its reader runs, and sends the first messages already then. After that it is `copying`.
+
+`broken`: the state of the target is unknown, so the next round begins. `failed`: an error ends the rule. `draining`:
+the round stops reading and awaits messages in flight. `leaving`: it does not await them. `cut`: another replica may
+write by now, so nothing is sent to any server. In all states but the first two the round ends. In all but these and
+`draining` the publisher sends nothing more.
+"""
+
+_SENDING = frozenset({"opening", "copying", "draining"})
+
+
+class RoundLife:
+    """The state of one round.
+
+    Args:
+        interrupted: called with the reason when the state of the target is unknown.
+        failed: called with the error that ends the rule.
 
     Attributes:
-        source: the connection that holds the source.
-        target: the connection that holds the target.
-        metrics: updated with every batch.
-        tracing: makes spans around batches, or None.
-        fence: checked before anything is written, and before a round begins.
-        reader: makes the reader of the source for a round; None for a consumer of the rule.
-        backlog: how much waits in the source.
-        dead_letters: decides about messages that the target refuses.
-        resuming: finds the position of each round, and remembers what earlier rounds have confirmed.
-        counting: makes additions of copies; None if the target is not a counter stream.
-        acknowledging: acknowledges stored messages to the source; None if the entry does not.
-        objects: renames the bucket in the metadata of objects; None if the entry does not.
-        stream_position: the position up to which everything is stored, between rounds; None before the first.
-        blocked: the stream that does not exist or does not answer, as a phrase; empty for none.
-        outlet: the way to the target, which publishers use.
-        twin: whether the target only accepts source records under another name.
-        warned_of_renamed: whether the log says already that headers are renamed.
+        over: whether nothing more is sent.
+        closing: the event that is closing it, once closing began.
     """
 
-    plan: EntryPlan
-    source: Connection
-    target: Connection
-    counters: CopyCounters
-    metrics: RuleMetrics
-    tracing: RuleTracing | None = None
-    fence: WriteFence = ALWAYS_OPEN
-    reader: Reader | None = None
-    backlog: Backlog = field(init=False)
-    dead_letters: DeadLetters = field(init=False)
-    resuming: Resuming = field(init=False)
-    counting: Counting | None = field(init=False, default=None)
-    acknowledging: Acknowledging | None = field(init=False, default=None)
-    objects: ObjectMetadata | None = field(init=False, default=None)
-    stream_position: StreamPosition | None = field(init=False, default=None)
-    blocked: str = field(init=False, default="")
-    outlet: Outlet = field(init=False)
-    twin: bool = field(init=False, default=False)
-    warned_of_renamed: bool = field(init=False, default=False)
+    def __init__(self, interrupted: Callable[[str], None], failed: Callable[[BaseException], None]) -> None:
+        self.state: RoundState = "opening"
+        self.over = False
+        self.closing: asyncio.Task[None] | None = None
+        self._interrupted = interrupted
+        self._failed = failed
+        self._end = asyncio.Event()
+        self._when_over: list[Callable[[], None]] = []
 
-    def __post_init__(self) -> None:
-        plan = self.plan
-        self.backlog = self.metrics.backlog()
-        self.outlet = Outlet(self.target, plan.rule, self.counters, self.metrics, self.fence)
-        self.dead_letters = DeadLetters(plan, self.target, self.counters, self.fence)
-        self.resuming = Resuming(plan)
-        if plan.durable:
-            self.acknowledging = Acknowledging(plan, self.source, self.counters, self.fence)
-        if plan.source.rename_objects:
-            self.objects = ObjectMetadata(plan.source.name, plan.stream)
+    def when_over(self, call: Callable[[], None]) -> None:
+        """Call something as soon as nothing more is sent."""
+        self._when_over.append(call)
 
-    def target_of(self, info: Json) -> Target:
-        """Return the target, by its `STREAM.INFO`."""
-        target = Target.of(info, self.target.server_version)
-        return replace(target, record_header=TWIN_HEADER) if self.twin else target
+    def happened(self, event: RoundEvent) -> None:
+        """Move to the next state.
 
-    def is_blocked(self, reason: str) -> None:
-        """Note that a stream does not answer."""
-        self.blocked = reason
+        Raises:
+            IllegalTransitionError: the event must not happen now.
+        """
+        self.state = ROUND.after(self.state, event)
+        if self.ends:
+            self._end.set()
+        if not self.over and self.state not in _SENDING:
+            self.over = True
+            for call in self._when_over:
+                call()
+
+    def interrupt(self, reason: str) -> None:
+        """Interrupt the round, because the state of the target is unknown. No effect once nothing more is sent."""
+        if not self.over:
+            self.happened("interrupted")
+            self._interrupted(reason)
+
+    def fail(self, error: BaseException) -> None:
+        """End the rule with an error."""
+        self.happened("failed")
+        self._failed(error)
+
+    @property
+    def ends(self) -> bool:
+        """Whether the round must be closed."""
+        return self.state not in ("opening", "copying")
+
+    async def ended(self) -> None:
+        """Wait until the round must be closed."""
+        await self._end.wait()
 
 
 class Round:
@@ -192,10 +204,8 @@ class Round:
             max_payload=context.target.client.max_payload,
             records=not plan.keep_sequence,
         )
-        self._gap_filler = (
-            GapFiller(plan.rule, plan.source.name, streams.key, plan.filler) if plan.keep_sequence else None
-        )
-        self.reader = (context.reader or _consumer)(self, streams.source.filters)
+        self._careful = CarefulSending(context, life, self.publisher, self.encoder)
+        self.reader = (context.make_reader or _reader_of_rule)(self, streams.source.filters)
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
 
     @classmethod
@@ -212,7 +222,7 @@ class Round:
         source_info = await context.source.api.stream_info(plan.source.name)
         filters = plan.filters
         if context.acknowledging is None:
-            filters = await consumer_filters(context.source.api, source_info, filters)
+            filters = await plan.consumer_filters(context.source.api, source_info)
         streams = EntryStreams(
             plan.sourcing,
             Replay(context.source.api, plan.source.name, filters, headers_only=True),
@@ -245,16 +255,16 @@ class Round:
         An interruption does not stop these steps: each one finishes or raises. Nothing is sent after it.
         """
         context, plan = self._context, self.plan
-        await self.publisher.open()
+        await self.publisher.subscribe()
         last = await last_sequence_behind(context.target, plan.stream, plan.probe, context.is_blocked)
         context.blocked = ""
-        self.publisher.begin(last)
+        self.publisher.continue_after(last)
         self._streams = streams = replace(self._streams, last=last)
         resume = await self._resume()
         key = context.resuming.identity.key
         self.encoder.retarget(streams.target, key)
-        if self._gap_filler is not None:
-            self._gap_filler.key = key
+        if plan.keep_sequence:
+            self._careful.gap_filler = GapFiller(plan.rule, plan.source.name, key, plan.filler, last)
         self.encoder.there = set(resume.there)
         context.stream_position = StreamPosition(
             plan.source.name,
@@ -272,11 +282,9 @@ class Round:
     async def _resume(self) -> Resume:
         """Return the point in the source to resume at, based on the target's copies."""
         context, streams, resuming = self._context, self._streams, self._context.resuming
-        if self._gap_filler is not None:
-            self._gap_filler.follow(streams.last)
         acknowledging = context.acknowledging
         resume = await resuming.position(streams, None if acknowledging is None else acknowledging.position)
-        if self._gap_filler is not None:
+        if self.plan.keep_sequence:
             return resume  # nothing can be missing, and nothing is added up
         context.counters.out_of_order += resume.missing
         context.counters.shorter_targets += resume.target_lost
@@ -287,7 +295,7 @@ class Round:
             return resume
         if context.counting is None:
             context.counting = Counting(self.plan, context.target.api, context.counters)
-        context.counting.begin(streams.target, streams.target_info, resumes=resumes)
+        context.counting.renew(streams.target, streams.target_info, resumes=resumes)
         return resume
 
     async def _close(self) -> None:
@@ -389,82 +397,9 @@ class Round:
             self._log.warning("copying.renamed_headers", meaning=RENAMED)
         if out:
             self.publisher.expect(out[-1][0], oldest_ns)
-        if special is None and self._gap_filler is None and not encoder.counts:
-            return self.publisher.send(out)
-        return self._carefully(batch, out, done, special)
-
-    # -- special messages --------------------------------------------------------------------------------------------
-
-    async def _carefully(self, batch: list[Delivered], out: list[Operation], done: int, special: Special) -> None:
-        """Send messages that the target may refuse one at a time, so that no later one is stored before the answer."""
-        publisher = self.publisher
-        send = partial(self._count, batch) if self.encoder.counts else self._send
-        while True:
-            await send(out)
-            if special is None:
-                return
-            await publisher.settled()
-            if not isinstance(special, Rejected):
-                await send([special])
-                await publisher.settled()
-            elif not self.life.over:
-                publisher.request_each()  # a dead letter may be stored in the target as well
-                await self._context.dead_letters.handle(special)
-            else:
-                return  # it is neither copied nor a dead letter, so no later message may be stored
-            out = []
-            done, special = self.encoder.run(batch, out, done)
-
-    async def _count(self, batch: list[Delivered], operations: list[Operation]) -> None:
-        """Send additions to counters, each turn when the previous one is settled."""
-        counting = self._context.counting
-        assert counting is not None, "the round of a counter stream begins with it"
-        subjects = {message_sequence(reply): subject for subject, reply, _, _ in batch}
-        for turn in turns(operations, self.encoder.id_line):
-            if self.life.over:
-                return
-            try:
-                additions = await counting.additions(turn, subjects, self.encoder.limit)
-            except ApiError as error:
-                if not error.passing:
-                    raise
-                self.life.interrupt(f"the target's counters cannot be read ({error})")
-                return
-            await self._add(counting, additions)
-
-    async def _add(self, counting: Counting, additions: list[Operation]) -> None:
-        counters = self._context.counters
-        before = counters.duplicates, counters.rejected
-        await self._send(additions)
-        await self.publisher.settled()
-        if self.life.over or before != (counters.duplicates, counters.rejected):
-            counting.forget()
-        else:
-            counting.keep()
-
-    async def _send(self, operations: list[Operation]) -> None:
-        publisher = self.publisher
-        if self._gap_filler is None:
-            if waiting := publisher.send(operations):
-                await waiting
-            return
-        filled = 0
-        for piece, fills in self._gap_filler.pieces(operations):
-            if fills:
-                publisher.count_no_copies(piece)
-            if waiting := publisher.send(piece):
-                await waiting
-            if fills:
-                filled += len(piece)
-        if filled:
-            await publisher.settled()
-            try:
-                await self._context.resuming.remove_fillers(self._context.target.api)
-            except ApiError as error:
-                if not error.passing:
-                    raise
-                self.life.interrupt(f"the fillers are not removed yet ({error})")  # the next round begins with that
-            self._context.counters.fillers += filled
+        if self._careful.is_due(special):
+            return self._careful.send(batch, out, done, special)
+        return self.publisher.send(out)
 
     # -- stored and refused messages (PublisherOwner) ----------------------------------------------------------------
 
@@ -475,29 +410,16 @@ class Round:
 
     async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
         """Let the rule's policy decide; see `PublisherOwner`."""
-        plan = self.plan
         if pub_ack.err_code == SOURCE_RECORD_REFUSED and not self._context.twin:
             # In a cluster in the middle of an upgrade, the stream's leader can be newer than the connected server.
             self._context.twin = True
             self.life.interrupt("the target takes no source records of the server's own name")
             return
-        if pub_ack.err_code == SEALED:
-            # No message's own fault, so not one for the dead letters.
-            raise RuleRefusedError(f"rule '{plan.rule}': stream '{plan.stream}' is sealed: it accepts no more messages")
-        line, _, rest = operation[1].partition(b"\r\n")
-        fields = line.split(b" ")
-        size, total = int(fields[-2]), int(fields[-1])
-        reason = f"{pub_ack.description} ({pub_ack.err_code})"
-        rejected = Rejected(int(operation[0]), fields[1], rest[:size], rest[size:total], reason)
-        await self._context.dead_letters.handle(rejected)
+        await self._context.dead_letters.refused(operation, pub_ack)
 
 
-Reader: TypeAlias = Callable[[Round, tuple[str, ...]], Reading]
-"""Makes the reader of the source for a round, with these filters (none for all)."""
-
-
-def _consumer(sink: Round, filters: tuple[str, ...]) -> Reading:
-    """Return a consumer of the rule."""
+def _reader_of_rule(sink: Round, filters: tuple[str, ...]) -> SourceReader:
+    """Return a reader with a consumer of the rule."""
     context, plan, life = sink._context, sink.plan, sink.life
     if context.acknowledging is not None:
         return context.acknowledging.reading(sink, life.fail, life.interrupt)

@@ -19,11 +19,10 @@ from nats_bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from nats_bridge.kinds.copying.acknowledging import MOST_PENDING, durables
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.entry import CopyEntry
-from nats_bridge.kinds.copying.entry_subjects import SETS_APART, EntryPlan, common_subject, compiled_entry, destinations
+from nats_bridge.kinds.copying.entry import CopyEntry, EntryContext, EntryPlan
+from nats_bridge.kinds.copying.entry_subjects import SETS_APART, common_subject, compiled_entry, destinations
 from nats_bridge.kinds.copying.model import OBJECT_STREAM, CopyingRule, MirrorRule
 from nats_bridge.kinds.copying.position.former_consumers import FormerConsumers
-from nats_bridge.kinds.copying.round import EntryContext
 from nats_bridge.kinds.copying.target import OTHERS_UNSEEN, Target
 from nats_bridge.observability.rule_metrics import InFlight
 from nats_bridge.rules.context import RuleContext

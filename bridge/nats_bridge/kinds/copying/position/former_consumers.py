@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -20,8 +21,10 @@ from nats_bridge.client.write_fence import WriteFence
 from nats_bridge.consuming.replay import filters_of
 from nats_bridge.consuming.rule_consumer import RuleConsumer, marker_name
 from nats_bridge.errors import NotPermittedError
-from nats_bridge.kinds.copying.entry_subjects import EntryPlan
 from nats_transforms.subject import collide
+
+if TYPE_CHECKING:
+    from nats_bridge.kinds.copying.entry import EntryPlan
 
 _log = structlog.get_logger("bridge.copying")
 

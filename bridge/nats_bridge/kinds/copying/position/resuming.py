@@ -50,7 +50,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 
@@ -59,7 +59,6 @@ from nats_bridge.client.settled_stream import settled_stream
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp, Verdict
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.copying.entry_subjects import EntryPlan
 from nats_bridge.kinds.copying.position.comparing import (
     NEWEST,
     Resume,
@@ -74,6 +73,9 @@ from nats_transforms import header_block
 from nats_transforms.copy_id import CopyId
 from nats_transforms.republish import StoredMessage
 from nats_transforms.timestamp import nanoseconds_of, rfc3339_nano
+
+if TYPE_CHECKING:
+    from nats_bridge.kinds.copying.entry import EntryPlan
 
 _log = structlog.get_logger("bridge.copying")
 

@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.operations import parts_of, publication
@@ -24,9 +25,11 @@ from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import messages
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.entry_subjects import EntryPlan
 from nats_bridge.kinds.copying.target import INCREMENT, Operation, Target, renamed
 from nats_transforms import header_block
+
+if TYPE_CHECKING:
+    from nats_bridge.kinds.copying.entry import EntryPlan
 
 _THEIRS, _OURS = b"Nats-Counter-Sources", b"Nats-Bridge-Counter-Sources"
 _VALUE = re.compile(rb"(?<=\nNats-Incr:)[^\r]*")
@@ -68,8 +71,8 @@ class Counting:
         self._made: dict[bytes, _Counter] = {}
         self._forgets = False
 
-    def begin(self, target: Target, info: Json, *, resumes: bool) -> None:
-        """A round begins.
+    def renew(self, target: Target, info: Json, *, resumes: bool) -> None:
+        """Drop, for a new round, the totals that may be wrong by now.
 
         Args:
             info: the target's `STREAM.INFO`.

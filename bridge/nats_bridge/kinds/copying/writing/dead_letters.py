@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import structlog
 
 from nats_bridge.client.connection import Connection
-from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.client.pub_ack import SEALED, PubAck
 from nats_bridge.client.raw_requests import RawRequests
 from nats_bridge.client.waiting import ANSWER, NO_ANSWER
 from nats_bridge.client.write_fence import WriteFence
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.entry_subjects import EntryPlan
-from nats_bridge.kinds.copying.target import INCREMENT, SCHEDULES, Rejected, renamed
+from nats_bridge.kinds.copying.target import INCREMENT, SCHEDULES, Operation, Rejected, renamed
 from nats_transforms import header_block
+
+if TYPE_CHECKING:
+    from nats_bridge.kinds.copying.entry import EntryPlan
 
 _log = structlog.get_logger("bridge.copying.dead_letters")
 
@@ -57,6 +60,23 @@ class DeadLetters:
             reason=rejected.reason,
             published_to=self._skip,
         )
+
+    async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
+        """Skip the operation of a message that the target refused, or stop the rule.
+
+        Raises:
+            RuleRefusedError: the policy is to stop, no stream takes the dead letter, or the target takes no message.
+        """
+        if pub_ack.err_code == SEALED:
+            # No message's own fault, so not one for the dead letters.
+            raise RuleRefusedError(
+                f"rule '{self._rule}': stream '{self._stream}' is sealed: it accepts no more messages"
+            )
+        line, _, rest = operation[1].partition(b"\r\n")
+        fields = line.split(b" ")
+        size, total = int(fields[-2]), int(fields[-1])
+        reason = f"{pub_ack.description} ({pub_ack.err_code})"
+        await self.handle(Rejected(int(operation[0]), fields[1], rest[:size], rest[size:total], reason))
 
     async def _publish(self, rejected: Rejected, where: str) -> None:
         connection, requests = self._connection, RawRequests(self._connection)

@@ -25,17 +25,14 @@ class GapFiller:
         source: the source's name, for messages.
         key: the entry's key for message ids.
         filler: the subject for fillers; None without one.
+        last: the target's last sequence.
     """
 
-    def __init__(self, rule: str, source: str, key: bytes, filler: str | None) -> None:
+    def __init__(self, rule: str, source: str, key: bytes, filler: str | None, last: int = 0) -> None:
         self._rule = rule
         self._source = source
-        self.key = key
+        self._key = key
         self._filler = filler
-        self._next = 1
-
-    def follow(self, last: int) -> None:
-        """Begin after the target's last sequence."""
         self._next = last + 1
 
     def pieces(self, operations: list[Operation]) -> Iterator[tuple[list[Operation], bool]]:
@@ -68,6 +65,6 @@ class GapFiller:
 
     def _filling(self, number: int) -> Operation:
         assert self._filler is not None
-        block = header_block.append(b"", [(HEADER, CopyId(self.key, number, 0).format())])
+        block = header_block.append(b"", [(HEADER, CopyId(self._key, number, 0).format())])
         line = b"HPUB %b %d %d\r\n" % (self._filler.encode(), len(block), len(block))
         return b"%d" % number, line + block + b"\r\n"

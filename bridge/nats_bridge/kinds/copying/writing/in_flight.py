@@ -155,7 +155,7 @@ class MessagesInFlight:
         self.has_stored = False
         self.uncounted: set[bytes] = set()
 
-    def begin(self, last: int) -> None:
+    def continue_after(self, last: int) -> None:
         """Set the stream's last sequence, before anything is sent."""
         self.last, self.placed = last, (0, last)
 

@@ -15,12 +15,13 @@ owner.stored ◀── Publishing.answered ◀─────┘
 
 Problems within a connection are handled here: a target that is full for a while, and a message that it refuses
 permanently, for which the rule's policy decides (`dead_letters`). When it is unknown which messages were stored (the
-connection broke, an answer did not come), the round is interrupted (`round_life`). The entry then reads its newest
+connection broke, an answer did not come), the round is interrupted (`round`). The entry then reads its newest
 copies in the target, and begins its next round.
 
-Its caller awaits `open`, finds the target's last sequence after everything sent before, and calls `begin` with it. Then
-it calls `send` for one batch after the other, and awaits the result before the next one. Calling `expect` before a
-batch makes latencies right. At the end it changes the state of the round, and awaits `close`.
+Its caller awaits `subscribe`, finds the target's last sequence after everything sent before, and calls `continue_after`
+with it. Then it calls `send` for one batch after the other, and awaits the result before the next
+one. Calling `expect` before a batch makes latencies right. At the end it changes the state of the round, and awaits
+`close`.
 
 A lost connection interrupts the round: `send` and `settled` return, messages in flight stay unknown, and this publisher
 sends nothing again.
@@ -39,7 +40,7 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -51,7 +52,6 @@ from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.errors import ApiError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.kinds.copying.target import Operation, Target
 from nats_bridge.kinds.copying.writing.in_flight import Bundle, Window, operations_of
 from nats_bridge.kinds.copying.writing.publishing import (
@@ -66,6 +66,9 @@ from nats_bridge.kinds.copying.writing.publishing import (
 )
 from nats_bridge.kinds.copying.writing.recovery import AwaitAnswers, Decide, Recovery, Retry
 from nats_bridge.observability.rule_metrics import InFlight, RuleMetrics
+
+if TYPE_CHECKING:
+    from nats_bridge.kinds.copying.round import RoundLife
 
 _log = structlog.get_logger("bridge.copying.publisher")
 
@@ -152,7 +155,7 @@ class Publisher:
 
     # -- life --------------------------------------------------------------------------------------------------------
 
-    async def open(self) -> None:
+    async def subscribe(self) -> None:
         """Subscribe to answers, and to other clients' messages to the target."""
         self._connection.on_disconnect(self._disconnected)
         self._connection.on_refusal(self._listening_refused)
@@ -164,9 +167,9 @@ class Publisher:
             self._life.interrupt(_CONNECTION_LOST)
         self._tasks.add(asyncio.create_task(self._watch()))
 
-    def begin(self, last: int) -> None:
-        """Set the target's last sequence, which was read after `open`: copying may begin."""
-        self._messages.begin(last)
+    def continue_after(self, last: int) -> None:
+        """Set the target's last sequence, which was read after `subscribe`. From now on, messages may be sent."""
+        self._messages.continue_after(last)
 
     async def _listen(self, subject: str, on_batch: Callable[[list[Delivered]], None]) -> None:
         self._subscriptions.append(await self._connection.client.subscribe_batches(subject, on_batch, lambda *_: None))

@@ -84,7 +84,7 @@ PUBLISHING: StateTable[PublishingState, PublishingEvent] = StateTable(
   a target was full, and near the limit of a target that refuses messages when it is full.
 * `recovering`: the answers to everything in flight are awaited, and the first that was not stored is dealt with.
 * `full`: like `stepping`, but the target stores nothing at the moment. It is sent the first message again and again.
-* `over`: the round sends nothing more (`round_life`).
+* `over`: the round sends nothing more (`round`).
 """
 
 _STEPS = 1000  # messages that are sent one by one after the target was full, before the pipeline opens again

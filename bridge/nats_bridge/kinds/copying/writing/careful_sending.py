@@ -1,0 +1,124 @@
+"""Sends operations that a pipeline alone would store wrongly.
+
+* A message that the target may refuse is in flight alone, so that no later one is stored before the answer.
+* A rejected message becomes a dead letter, or ends the rule (`dead_letters`).
+* Copies into a counter stream become additions, each turn after the previous one is settled (`counting`).
+* Copies that keep their sequences have fillers before them (`gap_filler`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.ack_reply import message_sequence
+from nats_bridge.errors import ApiError
+from nats_bridge.kinds.copying.target import CopyEncoder, Operation, Rejected, Special
+from nats_bridge.kinds.copying.writing.counting import Counting, turns
+from nats_bridge.kinds.copying.writing.gap_filler import GapFiller
+from nats_bridge.kinds.copying.writing.publisher import Publisher
+
+if TYPE_CHECKING:
+    from nats_bridge.kinds.copying.entry import EntryContext
+    from nats_bridge.kinds.copying.round import RoundLife
+
+
+class CarefulSending:
+    """Sends one round's operations that need care.
+
+    Attributes:
+        gap_filler: fills the numbers that the source lacks; None if copies do not keep their sequences.
+    """
+
+    def __init__(self, context: EntryContext, life: RoundLife, publisher: Publisher, encoder: CopyEncoder) -> None:
+        self.gap_filler: GapFiller | None = None
+        self._context = context
+        self._life = life
+        self._publisher = publisher
+        self._encoder = encoder
+
+    def is_due(self, special: Special) -> bool:
+        """Return whether operations and the special message after them, if any, need care."""
+        return special is not None or self.gap_filler is not None or self._encoder.counts
+
+    async def send(self, batch: list[Delivered], out: list[Operation], done: int, special: Special) -> None:
+        """Send a batch.
+
+        Args:
+            batch: the messages.
+            out: the operations of the first messages.
+            done: the number of handled messages (see `CopyEncoder.run`).
+            special: the last one of these, if it is special.
+
+        Raises:
+            RuleRefusedError: the rule stops at a rejected message, or a number is missing.
+            ApiError: a server refuses.
+        """
+        publisher = self._publisher
+        send = partial(self._count, batch) if self._encoder.counts else self._send
+        while True:
+            await send(out)
+            if special is None:
+                return
+            await publisher.settled()
+            if not isinstance(special, Rejected):
+                await send([special])
+                await publisher.settled()
+            elif not self._life.over:
+                publisher.request_each()  # a dead letter may be stored in the target as well
+                await self._context.dead_letters.handle(special)
+            else:
+                return  # it is neither copied nor a dead letter, so no later message may be stored
+            out = []
+            done, special = self._encoder.run(batch, out, done)
+
+    async def _count(self, batch: list[Delivered], operations: list[Operation]) -> None:
+        """Send additions to counters, each turn when the previous one is settled."""
+        counting = self._context.counting
+        assert counting is not None, "the round of a counter stream begins with it"
+        subjects = {message_sequence(reply): subject for subject, reply, _, _ in batch}
+        for turn in turns(operations, self._encoder.id_line):
+            if self._life.over:
+                return
+            try:
+                additions = await counting.additions(turn, subjects, self._encoder.limit)
+            except ApiError as error:
+                self._interrupt("the target's counters cannot be read", error)
+                return
+            await self._add(counting, additions)
+
+    async def _add(self, counting: Counting, additions: list[Operation]) -> None:
+        counters = self._context.counters
+        before = counters.duplicates, counters.rejected
+        await self._send(additions)
+        await self._publisher.settled()
+        if self._life.over or before != (counters.duplicates, counters.rejected):
+            counting.forget()
+        else:
+            counting.keep()
+
+    async def _send(self, operations: list[Operation]) -> None:
+        context, publisher = self._context, self._publisher
+        pieces = [(operations, False)] if self.gap_filler is None else self.gap_filler.pieces(operations)
+        filled = 0
+        for piece, fills in pieces:
+            if fills:
+                publisher.count_no_copies(piece)
+            if waiting := publisher.send(piece):
+                await waiting
+            if fills:
+                filled += len(piece)
+        if filled:
+            await publisher.settled()
+            try:
+                await context.resuming.remove_fillers(context.target.api)
+            except ApiError as error:
+                self._interrupt("the fillers are not removed yet", error)  # the next round begins with that
+            context.counters.fillers += filled
+
+    def _interrupt(self, reason: str, error: ApiError) -> None:
+        """Interrupt the round if the error passes. Otherwise raise it."""
+        if not error.passing:
+            raise error
+        self._life.interrupt(f"{reason} ({error})")
