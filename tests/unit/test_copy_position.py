@@ -14,7 +14,7 @@ from nats_bridge.kinds.copying.position.comparing import (
     behind_confirmed,
     compare,
 )
-from nats_bridge.kinds.copying.position.entry_streams import StoredCopy, of_this_source
+from nats_bridge.kinds.copying.position.entry_streams import StoredCopy, is_of_this_source
 from nats_bridge.kinds.copying.target import Target
 from nats_transforms.source_record import SourceRecord
 from nats_transforms.timestamp import nanoseconds_of
@@ -219,22 +219,26 @@ def test_nothing_is_sent_twice_and_nothing_between_two_copies_is_left_out(
 SINCE = START  # when the newest copy of an earlier source was stored
 
 
+def of_this_source(*copies: StoredCopy) -> list[StoredCopy]:
+    return [copy for copy in copies if is_of_this_source(copy, KEY, SINCE)]
+
+
 def test_copies_of_earlier_sources_are_left_out() -> None:
     old = [copy(8, key=OTHER), copy(9, own_id=b"order-9", stored=SINCE), copy(9, own_id=b"", stored=SINCE)]
     new = [copy(1), copy(2, own_id=b"order-2", stored=SINCE + 1), copy(3, own_id=b"", stored=SINCE + 5)]
-    assert of_this_source([*old, *new], KEY, SINCE) == tuple(new)
-    assert of_this_source(old, KEY, SINCE) == ()
+    assert of_this_source(*old, *new) == new
+    assert of_this_source(*old) == []
     # A copy made under the present key stays, whatever the clocks say.
     early = copy(1, stored=SINCE)
-    assert of_this_source([early], KEY, SINCE) == (early,)
+    assert of_this_source(early) == [early]
 
 
 def test_copies_with_foreign_ids_count_unless_their_record_is_ambiguous() -> None:
     inherited = copy(2, key=ELSEWHERE, stored=SINCE + 1)
-    assert of_this_source([copy(1), inherited], KEY, SINCE) == (copy(1), inherited)
+    assert of_this_source(copy(1), inherited) == [copy(1), inherited]
     # The records of 2.9 name the stream only: here the id shows that it is another entry's copy.
     open_record = StoredCopy(b"s.2", SINCE + 1, SourceRecord(b"S", 2), inherited.message_id)
-    assert of_this_source([copy(1), open_record], KEY, SINCE) == (copy(1),)
+    assert of_this_source(copy(1), open_record) == [copy(1)]
 
 
 def test_behind_what_is_confirmed_each_hole_is_reported_once() -> None:

@@ -8,7 +8,7 @@ Times cannot help either, because source and target can be on servers whose cloc
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.ack_reply import AckReply
@@ -16,7 +16,7 @@ from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import messages
 from nats_bridge.kinds.copying.handoff.native_search import Found
 from nats_bridge.kinds.copying.position.comparing import NEWEST, compared_entry
-from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, identity_by_copies
 
 _MOST_LISTED = 5
 
@@ -34,7 +34,7 @@ async def copied_up_to(streams: EntryStreams) -> int | None:
     """
     source, stream = streams.source.stream, streams.target.name
     tail = await streams.newest(NEWEST)
-    streams = await streams.identified(tail)
+    streams = replace(streams, identity=await identity_by_copies(streams, tail.copies))
     if streams.identity is not None and streams.identity.recreated:
         raise EntryRefusedError(
             f"stream '{source}' is a new one (created {streams.created}), and '{stream}' holds copies of the old one"

@@ -216,9 +216,8 @@ async def read_tail(
     first = await first_sequence(api, stream)
     copies: list[StoredCopy] = []
     ids: set[bytes] = set()
-    seen = 0
+    seen = farther = 0
     farther_ids: set[bytes] = set()  # of messages that no copy is known to precede
-    farther = 0
     is_cut = False
     replay = Replay(api, stream, headers_only=True)
     reported, lowest = 0, last + 1  # the sequence where the piece with the lowest copy begins
@@ -266,21 +265,16 @@ class _Copies:
                 self.copies.append(StoredCopy(subject, ack.time_ns, record, message_id, rollup, ack.stream_sequence))
 
 
-def of_this_source(copies: Sequence[StoredCopy], key: bytes, since_ns: int) -> tuple[StoredCopy, ...]:
-    """Return the copies without those of earlier streams of the same name, and of other entries of the same stream.
+def is_of_this_source(copy: StoredCopy, key: bytes, since_ns: int) -> bool:
+    """Return whether a copy is not of an earlier stream of the same name, or of another entry of the same stream.
 
     Records of the oldest form do not show their entry; then the ids do.
 
     Args:
-        copies: any of the target's.
+        copy: any of the target's.
         key: the entry's key with the present source.
         since_ns: when the target stored the newest copy of an earlier one, in nanoseconds since 1970.
     """
-    return tuple(copy for copy in copies if is_of_this_source(copy, key, since_ns))
-
-
-def is_of_this_source(copy: StoredCopy, key: bytes, since_ns: int) -> bool:
-    """Return whether a copy is one that `of_this_source` keeps."""
     copy_id = copy.copy_id
     if copy_id is not None and (copy_id.is_of(key) or copy.record.filters is None):
         return copy_id.entry == key
@@ -347,10 +341,6 @@ class EntryStreams:
         """The entry's key with the present source."""
         return self.identity.key if self.identity is not None else self.fresh_key
 
-    async def identified(self, tail: TargetTail) -> EntryStreams:
-        """Return these streams with the source identity that the newest copies show."""
-        return replace(self, identity=await identity_by_copies(self, tail.copies))
-
     @property
     def source_last(self) -> int:
         """The source's last sequence."""
@@ -375,14 +365,12 @@ class EntryStreams:
 
     def of_present(self, tail: TargetTail) -> TargetTail:
         """Return the copies of the present source, of those that were read."""
-        return replace(tail, copies=of_this_source(tail.copies, self.key, self.since_ns))
+        copies = tuple(copy for copy in tail.copies if is_of_this_source(copy, self.key, self.since_ns))
+        return replace(tail, copies=copies)
 
     @property
     def since_ns(self) -> int:
-        """The time when the target stored the newest copy of an earlier source, in nanoseconds since 1970.
-
-        0 for none.
-        """
+        """When the target stored the newest copy of an earlier source, in nanoseconds since 1970; 0 for none."""
         return self.identity.since_ns if self.identity is not None else 0
 
 
@@ -400,7 +388,7 @@ async def identity_by_copies(streams: EntryStreams, copies: Sequence[StoredCopy]
     verdict: Verdict = "same"
     if newest is not None and key != fresh:
         verdict = await _by_times(streams, [copy for copy in ours if copy.copy_id and copy.copy_id.entry == key])
-    since = _since(ours, key)
+    since = max((copy.time_ns for copy in ours if copy.copy_id is not None and copy.copy_id.entry != key), default=0)
     if verdict != "same" or newest is None:
         run = _newest_run(copies)
         if newest is None or newest not in run:
@@ -412,10 +400,6 @@ async def identity_by_copies(streams: EntryStreams, copies: Sequence[StoredCopy]
     if verdict == "recreated":
         return SourceIdentity(fresh, copies[-1].time_ns, recreated=True)
     return SourceIdentity(key, since)
-
-
-def _since(ours: Sequence[StoredCopy], key: bytes) -> int:
-    return max((copy.time_ns for copy in ours if copy.copy_id is not None and copy.copy_id.entry != key), default=0)
 
 
 def _newest_run(copies: Sequence[StoredCopy]) -> Sequence[StoredCopy]:

@@ -68,7 +68,13 @@ from nats_bridge.kinds.copying.position.comparing import (
     compared_entry,
     is_of,
 )
-from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, SourceIdentity, StoredCopy, TargetTail
+from nats_bridge.kinds.copying.position.entry_streams import (
+    EntryStreams,
+    SourceIdentity,
+    StoredCopy,
+    TargetTail,
+    identity_by_copies,
+)
 from nats_transforms import header_block
 from nats_transforms.copy_id import CopyId
 from nats_transforms.republish import StoredMessage
@@ -174,7 +180,7 @@ class Resuming:
         if verdict == "same":
             streams = replace(streams, identity=self.identity)
         else:
-            streams = await streams.identified(tail)
+            streams = replace(streams, identity=await identity_by_copies(streams, tail.copies))
             if verdict == "recreated":
                 newest_ns = max((copy.time_ns for copy in tail.copies), default=0)
                 streams = replace(streams, identity=SourceIdentity(streams.fresh_key, newest_ns, recreated=True))
@@ -198,8 +204,7 @@ class Resuming:
 
         Returns:
             The position confirmed in earlier rounds whose messages the target still holds or has removed; whether it is
-            the same stream as then,
-            unknown in the first round; and whether it has lost some.
+            the same stream as then, unknown in the first round; and whether it has lost some.
         """
         known, self._target = self._target, KnownStream.of(streams.target_info)
         key, self._key = self._key, streams.key
@@ -367,7 +372,8 @@ class Resuming:
         earliest = None
         if source.opt_start_time is not None:
             earliest = source.opt_start_time
-            if int(state["messages"]) and nanoseconds_of(state["last_ts"]) > _moment_ns(earliest):
+            second = datetime.fromisoformat(earliest).replace(microsecond=0)
+            if int(state["messages"]) and nanoseconds_of(state["last_ts"]) > int(second.timestamp()) * 10**9:
                 earliest = str(state["last_ts"])
         elif int(state["first_seq"]) > 1 and nanoseconds_of(state["last_ts"]) > 0:
             earliest = str(state["last_ts"])
@@ -441,10 +447,3 @@ async def _is_copy(streams: EntryStreams, stored: StoredMessage, copy_id: CopyId
     if copy_id is not None:
         return message.time_ns == copy_id.time_ns
     return (streams.sourcing.destination(message.subject), message.payload) == (stored.subject, stored.payload)
-
-
-def _moment_ns(time_text: str) -> int:
-    # Exact to the second. A zone may follow the fraction.
-    whole, _, rest = time_text.partition(".")
-    zone = rest.lstrip("0123456789") if rest else ""
-    return int(datetime.fromisoformat(f"{whole}{zone}".replace("Z", "+00:00")).timestamp()) * 10**9
