@@ -154,14 +154,14 @@ def test_after_a_refusal_each_message_is_asked_for_alone() -> None:
     assert numbers(unconfirmed) == [3, 4, 5]
     # While something is in flight, what follows asks for itself, too.
     assert asked(unconfirmed.add(operations(6), 2.0)) == [(6, b"6")]
-    assert not unconfirmed.all_answered
+    assert not unconfirmed.each.all_answered
     take(unconfirmed, [duplicate(b"3", 3), refused(b"4"), duplicate(b"5", 4), *stored(b"6", 5)])
-    assert unconfirmed.all_answered
+    assert unconfirmed.each.all_answered
     assert numbers(unconfirmed) == [4, 5, 6]
-    operation, pub_ack = unconfirmed.first_unstored()
+    operation, pub_ack = unconfirmed.each.first_unstored()
     assert (operation, pub_ack.kind) == (operations(4)[0], "refused")
     unconfirmed.messages.skip()
-    unconfirmed.settle(2.0)
+    unconfirmed.each.settle(2.0)
     assert numbers(unconfirmed) == []
     counters = unconfirmed.messages.counters
     assert (counters.copied, counters.duplicates, counters.out_of_order) == (5, 0, 0)

@@ -94,9 +94,9 @@ def test_after_a_refusal_each_message_of_a_bundle_is_asked_for_alone() -> None:
     # What follows asks alone, too, for as long as something is in flight.
     assert asked(unconfirmed.add(bundle(4, 5), 2.0)) == [(4, b"4"), (5, b"5")]
     take(unconfirmed, [duplicate(b"1", 1), refused(b"2"), duplicate(b"3", 2), *stored(b"4", 3), *stored(b"5", 4)])
-    assert unconfirmed.first_unstored()[0] == operations(2)[0]
+    assert unconfirmed.each.first_unstored()[0] == operations(2)[0]
     unconfirmed.messages.skip()
-    unconfirmed.settle(2.0)
+    unconfirmed.each.settle(2.0)
     assert (unconfirmed.messages.count, unconfirmed.messages.size, unconfirmed.messages.last_confirmed) == (0, 0, 5)
     assert (counted(unconfirmed).copied, counted(unconfirmed).asked_again) == (4, 3)
     assert asked(unconfirmed.add(bundle(6, 7), 3.0)) == [(6, b"g7"), (7, b"g7")]

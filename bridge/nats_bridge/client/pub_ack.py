@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import Literal
 
 from nats_bridge.api_error_codes import class_of
@@ -81,6 +82,25 @@ class PubAck:
             return None
         number = self.description.rpartition(":")[2].strip()
         return int(number) if number.isdigit() else None
+
+
+@dataclass(slots=True)
+class StoredAnswer:
+    """The form of a "stored" answer, which differs between servers. Learned from the first one.
+
+    Attributes:
+        beginning: how it begins, up to the sequence.
+        repeated: matches any number of such answers, joined.
+    """
+
+    beginning: bytes = b"\0"
+    repeated: re.Pattern[bytes] = field(default_factory=lambda: re.compile(b"\0"))
+
+    def learn(self, answer: bytes) -> None:
+        """Learn from a "stored" answer."""
+        beginning = answer[: answer.rindex(b":") + 1]
+        if beginning != self.beginning:
+            self.beginning, self.repeated = beginning, re.compile(b"(?:%b[0-9]+})*" % re.escape(beginning))
 
 
 def _strange(payload: bytes) -> PubAck:

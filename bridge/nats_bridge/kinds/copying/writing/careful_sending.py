@@ -84,7 +84,7 @@ class CarefulSending:
             try:
                 additions = await counting.additions(turn, subjects, self._encoder.limit)
             except ApiError as error:
-                self._interrupt("the target's counters cannot be read", error)
+                self._interrupt_if_passing("the target's counters cannot be read", error)
                 return
             await self._add(counting, additions)
 
@@ -114,11 +114,10 @@ class CarefulSending:
             try:
                 await context.resuming.remove_fillers(context.target.api)
             except ApiError as error:
-                self._interrupt("the fillers are not removed yet", error)  # the next round begins with that
+                self._interrupt_if_passing("the fillers are not removed yet", error)  # the next round begins with that
             context.counters.fillers += filled
 
-    def _interrupt(self, reason: str, error: ApiError) -> None:
-        """Interrupt the round if the error passes. Otherwise raise it."""
+    def _interrupt_if_passing(self, reason: str, error: ApiError) -> None:
         if not error.passing:
             raise error
         self._life.interrupt(f"{reason} ({error})")

@@ -36,9 +36,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, Self, TypeAlias
 
+from nats_bridge.client.pub_ack import StoredAnswer
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.target import Operation
 from nats_transforms.dialect import server_dialect
@@ -206,6 +207,23 @@ class MessagesInFlight:
         self.uncounted.clear()
         self.last_confirmed = 0
         self.placed = (0, self.last)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A pipeline of messages to one stream, which the ways to request PubAcks share.
+
+    Attributes:
+        in_flight: the messages in flight. A way appends to them and confirms them.
+        inbox: the prefix of reply subjects, including the last dot.
+        keeps_sequence: whether every message must be stored under the sequence that is its name.
+        stored: the form of the answers.
+    """
+
+    in_flight: MessagesInFlight
+    inbox: bytes
+    keeps_sequence: bool = False
+    stored: StoredAnswer = field(default_factory=StoredAnswer)
 
 
 LEAST, LEAST_SIZE = 8192, 16 << 20

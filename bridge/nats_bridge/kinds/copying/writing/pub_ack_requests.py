@@ -25,11 +25,10 @@ Invariants:
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.wire import Delivered
@@ -40,32 +39,13 @@ from nats_bridge.kinds.copying.writing.in_flight import (
     BundleSlice,
     MessageGroup,
     Messages,
-    MessagesInFlight,
+    Pipeline,
     operations_of,
     size_of,
 )
 
 _GROUP = 64  # messages per group, but a bundle whose messages all request PubAcks is one group
 _RECENT_GROUPS = 16  # confirmed groups that are sent again when the numbers stop fitting
-
-
-@dataclass(slots=True)
-class StoredAnswer:
-    """The form of a "stored" answer, which differs between servers. Learned from the first one.
-
-    Attributes:
-        beginning: how it begins, up to the sequence.
-        repeated: matches any number of such answers, joined.
-    """
-
-    beginning: bytes = b"\0"
-    repeated: re.Pattern[bytes] = field(default_factory=lambda: re.compile(b"\0"))
-
-    def learn(self, answer: bytes) -> None:
-        """Learn from a "stored" answer."""
-        beginning = answer[: answer.rindex(b":") + 1]
-        if beginning != self.beginning:
-            self.beginning, self.repeated = beginning, re.compile(b"(?:%b[0-9]+})*" % re.escape(beginning))
 
 
 @dataclass(slots=True)
@@ -77,23 +57,6 @@ class AnswerTally:
     last: int = 0  # the last sequence in "stored" answers
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """A pipeline of messages to one stream, which the ways to request PubAcks share.
-
-    Attributes:
-        in_flight: the messages in flight. A way appends to them and confirms them.
-        inbox: the prefix of reply subjects, including the last dot.
-        keeps_sequence: whether every message must be stored under the sequence that is its name.
-        stored: the form of the answers.
-    """
-
-    in_flight: MessagesInFlight
-    inbox: bytes
-    keeps_sequence: bool = False
-    stored: StoredAnswer = field(default_factory=StoredAnswer)
-
-
 class PubAckRequests(ABC):
     """One way to request PubAcks for the messages of a pipeline."""
 
@@ -102,6 +65,7 @@ class PubAckRequests(ABC):
         self._inbox = pipeline.inbox
         self._stored = pipeline.stored
         self._keeps = pipeline.keeps_sequence
+        self._unclear = False
 
     @abstractmethod
     def write(self, messages: list[Operation] | Bundle, now: float) -> bytes:
@@ -129,9 +93,9 @@ class PubAckRequests(ABC):
         """Confirm groups by noted answers, up to the first group that is unknown or not stored."""
 
     @property
-    @abstractmethod
     def unclear(self) -> bool:
         """Whether the noted answers do not show which messages are stored, so that all must be sent again."""
+        return self._unclear
 
     @property
     def refusal(self) -> tuple[bytes, PubAck] | None:
@@ -176,12 +140,6 @@ class SharedReply(PubAckRequests):
         super().__init__(pipeline)
         self._first = AnswerTally()  # of the first group in flight
         self._later: dict[bytes, AnswerTally] = {}  # of other groups, by name
-        self._unclear = False
-
-    @property
-    def unclear(self) -> bool:
-        """Whether an answer is not "stored", and so does not show which message it is about."""
-        return self._unclear
 
     @property
     def answers_for_first(self) -> int:
@@ -191,7 +149,10 @@ class SharedReply(PubAckRequests):
     def write(self, messages: list[Operation] | Bundle, now: float) -> bytes:
         """See `PubAckRequests`."""
         if not isinstance(messages, list):
-            return self._write_bundle(messages, now)
+            name, count, size = b"%b%d" % (SHARED, messages.names[-1]), len(messages), messages.size
+            whole = BundleSlice(messages, 0, count)
+            self._in_flight.append([MessageGroup(name, count, size, now, whole)], count, size)
+            return messages.written(self._inbox + name)
         parts = []
         for start in range(0, len(messages), _GROUP):
             group = messages[start : start + _GROUP]
@@ -202,12 +163,6 @@ class SharedReply(PubAckRequests):
                 subject_end = data.index(b" ", 5) + 1
                 parts.append(b"%b%b %b" % (data[:subject_end], reply, data[subject_end:]))
         return b"".join(parts)
-
-    def _write_bundle(self, bundle: Bundle, now: float) -> bytes:
-        count, size = len(bundle), bundle.size
-        name = b"%b%d" % (SHARED, bundle.names[-1])
-        self._in_flight.append([MessageGroup(name, count, size, now, BundleSlice(bundle, 0, count))], count, size)
-        return bundle.written(self._inbox + name)
 
     def take(self, answers: list[Delivered], now: float) -> int:
         """See `PubAckRequests`. Answers are not read one by one if all of them are "stored"."""
@@ -241,7 +196,7 @@ class SharedReply(PubAckRequests):
     def note(self, name: bytes, pub_ack: PubAck) -> None:
         """See `PubAckRequests`."""
         if pub_ack.kind not in ("stored", "duplicate"):
-            self._unclear = True
+            self._unclear = True  # it does not show which message it is about
             return
         is_first = name == self._in_flight.groups[0].name
         tally = self._first if is_first else self._later.setdefault(name, AnswerTally())
@@ -389,31 +344,27 @@ class LastOfGroup(_OneAnswer):
 
     def write(self, messages: list[Operation] | Bundle, now: float) -> bytes:
         """See `PubAckRequests`."""
+        count = len(messages)
         if not isinstance(messages, list):
-            return self._write_bundle(messages, now)
+            replies, groups = [b""] * count, []
+            names, rest = messages.names, messages.size
+            for start in range(0, count, _GROUP):
+                stop = min(start + _GROUP, count)
+                name = b"%d" % names[stop - 1]
+                replies[stop - 1] = self._inbox + name
+                size = rest * (stop - start) // (count - start)  # the last one gets the rest
+                rest -= size
+                groups.append(MessageGroup(name, stop - start, size, now, BundleSlice(messages, start, stop)))
+            self._in_flight.append(groups, count, messages.size)
+            return messages.written(replies)
         parts = []
-        for start in range(0, len(messages), _GROUP):
+        for start in range(0, count, _GROUP):
             group = messages[start : start + _GROUP]
             size = size_of(group)
             self._in_flight.append([MessageGroup(group[-1][0], len(group), size, now, group)], len(group), size)
             parts += [data for _, data in group[:-1]]
             parts.append(self.with_reply(group[-1]))
         return b"".join(parts)
-
-    def _write_bundle(self, bundle: Bundle, now: float) -> bytes:
-        count, names = len(bundle), bundle.names
-        replies = [b""] * count
-        groups = []
-        rest = bundle.size
-        for start in range(0, count, _GROUP):
-            stop = min(start + _GROUP, count)
-            name = b"%d" % names[stop - 1]
-            replies[stop - 1] = self._inbox + name
-            size = rest * (stop - start) // (count - start)  # the last one gets the rest
-            rest -= size
-            groups.append(MessageGroup(name, stop - start, size, now, BundleSlice(bundle, start, stop)))
-        self._in_flight.append(groups, count, bundle.size)
-        return bundle.written(replies)
 
     def recent(self, since: float) -> list[tuple[int, Messages]]:
         """See `PubAckRequests`."""
@@ -461,14 +412,14 @@ class EachMessage(_OneAnswer):
         self._last_place = 0  # the stored sequence of the last confirmed one
 
     @property
-    def unclear(self) -> bool:
-        """Never: every answer names its message."""
-        return False
-
-    @property
     def all_answered(self) -> bool:
         """Whether every message in flight has its PubAck."""
         return all(group.name in self.pub_acks for group in self._in_flight.groups)
+
+    def first_unstored(self) -> tuple[Operation, PubAck]:
+        """Return the first operation in flight, to skip or send again, and its PubAck, which is forgotten."""
+        operation = operations_of(self._in_flight.groups[0].messages)[0]
+        return operation, self.pub_acks.pop(operation[0])
 
     def write(self, messages: list[Operation] | Bundle, now: float) -> bytes:
         """See `PubAckRequests`."""
@@ -487,14 +438,12 @@ class EachMessage(_OneAnswer):
             super()._accept(name, pub_ack)
             return
         self._resent.discard(name)
-        if pub_ack.kind == "duplicate" and not self._is_own(sequence):
+        # Else another message has the same id. A cluster that is still storing this one may report no sequence.
+        is_own = not sequence or (sequence > self._after and sequence not in self._places)
+        if pub_ack.kind == "duplicate" and not is_own:
             self._count_duplicate(name)
             return
         self._places.add(sequence)
         in_flight.counters.out_of_order += sequence < self._last_place
         self._last_place = sequence
         in_flight.last = max(in_flight.last, sequence)
-
-    def _is_own(self, sequence: int) -> bool:
-        # Else another message has the same id. A cluster that is still storing this one may report no sequence.
-        return not sequence or (sequence > self._after and sequence not in self._places)

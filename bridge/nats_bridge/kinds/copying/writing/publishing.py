@@ -52,11 +52,17 @@ from nats_bridge.client.wire import Delivered
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.target import Operation, Target
-from nats_bridge.kinds.copying.writing.in_flight import Bundle, MessagesInFlight, Window, operations_of, size_of
+from nats_bridge.kinds.copying.writing.in_flight import (
+    Bundle,
+    MessagesInFlight,
+    Pipeline,
+    Window,
+    operations_of,
+    size_of,
+)
 from nats_bridge.kinds.copying.writing.pub_ack_requests import (
     EachMessage,
     LastOfGroup,
-    Pipeline,
     PubAckRequests,
     SharedReply,
 )
@@ -235,10 +241,7 @@ class Unconfirmed:
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def take(self, answers: list[Delivered], now: float) -> int:
-        """Confirm messages that answers show as stored, as long as they have the expected form.
-
-        Return how many were read.
-        """
+        """Confirm messages by answers, as long as these have the expected form. Return the number of those."""
         return self._requests.take(answers, now)
 
     def sort_out(self, answers: list[Delivered], now: float) -> tuple[bool, bool]:
@@ -291,38 +294,11 @@ class Unconfirmed:
             return f"it refused message {name.decode()}: {refused.description} ({refused.err_code})"
         return "another client writes to that stream, or a change of leaders left messages out"
 
-    # -- recovery, while each message requests its own PubAck --------------------------------------------------------
-
     @property
-    def _each(self) -> EachMessage:
+    def each(self) -> EachMessage:
+        """The present way to request PubAcks, while something is dealt with that was not stored."""
         assert isinstance(self._requests, EachMessage), "a message that was not stored is known by its own PubAck"
         return self._requests
-
-    @property
-    def all_answered(self) -> bool:
-        """Whether there is a PubAck on every message in flight."""
-        return self._each.all_answered
-
-    def settle(self, now: float) -> None:
-        """Confirm messages that have PubAcks, up to the first one that is unknown or not stored."""
-        self._requests.settle(now)
-
-    def first_unstored(self) -> tuple[Operation, PubAck]:
-        """Return the first operation in flight, and its PubAck, which is forgotten.
-
-        It is to be skipped or sent again.
-        """
-        operation = operations_of(self.messages.groups[0].messages)[0]
-        return operation, self._each.pub_acks.pop(operation[0])
-
-    @property
-    def stores_later_ones(self) -> bool:
-        """Whether a message after the first one in flight is already stored."""
-        return any(pub_ack.kind == "stored" for pub_ack in self._each.pub_acks.values())
-
-    def with_reply(self, operation: Operation) -> bytes:
-        """Return the operation of a message with its own reply subject."""
-        return self._requests.with_reply(operation)
 
 
 class Publishing:

@@ -64,19 +64,20 @@ class Recovery:
 
     def next_step(self, now: float) -> RecoveryStep | None:
         """Return the next step; None if nothing is in flight any longer."""
-        unconfirmed = self._unconfirmed
-        while unconfirmed.messages.count:
-            if not unconfirmed.all_answered:
+        messages = self._unconfirmed.messages
+        while messages.count:
+            each = self._unconfirmed.each
+            if not each.all_answered:
                 return AwaitAnswers()
-            unconfirmed.settle(now)
-            if not unconfirmed.messages.count:
+            each.settle(now)
+            if not messages.count:
                 break
-            operation, pub_ack = unconfirmed.first_unstored()
+            operation, pub_ack = each.first_unstored()
             if pub_ack.kind != "refused":
                 return self._retry(operation, pub_ack)
-            if operation[0] not in unconfirmed.messages.uncounted:
+            if operation[0] not in messages.uncounted:
                 return Decide(operation, pub_ack)
-            unconfirmed.messages.uncounted.discard(operation[0])  # it was stored before the target changed
+            messages.uncounted.discard(operation[0])  # it was stored before the target changed
             self.skip()
         return None
 
@@ -96,7 +97,8 @@ class Recovery:
 
     def again(self, operation: Operation) -> bytes:
         """Return what to write to send a message again after its pause."""
-        if self._unconfirmed.stores_later_ones and operation[0] != self._counted:
-            self._counted = operation[0]
+        each = self._unconfirmed.each
+        if operation[0] != self._counted and any(pub_ack.kind == "stored" for pub_ack in each.pub_acks.values()):
+            self._counted = operation[0]  # a later one is stored already
             self._publishing.counters.out_of_order += 1
-        return self._unconfirmed.with_reply(operation)
+        return each.with_reply(operation)
