@@ -204,14 +204,14 @@ class Round:
             max_payload=context.target.client.max_payload,
             records=not plan.keep_sequence,
         )
-        self._careful = CarefulSending(context, life, self.publisher, self.encoder)
+        self._gap_filler: GapFiller | None = None
         self.reader = (context.make_reader or _reader_of_rule)(self, streams.source.filters)
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
 
     @classmethod
     @contextlib.asynccontextmanager
     async def begin(cls, context: EntryContext, life: RoundLife) -> AsyncIterator[Round]:
-        """Open a round, and close it as its state requires.
+        """Begin a round: read both streams, open it, and close it after the block as its state requires.
 
         Raises:
             BridgeError: the round cannot begin.
@@ -264,7 +264,7 @@ class Round:
         key = context.resuming.identity.key
         self.encoder.retarget(streams.target, key)
         if plan.keep_sequence:
-            self._careful.gap_filler = GapFiller(plan.rule, plan.source.name, key, plan.filler, last)
+            self._gap_filler = GapFiller(plan.rule, plan.source.name, key, plan.filler, last)
         self.encoder.there = set(resume.there)
         context.stream_position = StreamPosition(
             plan.source.name,
@@ -397,9 +397,10 @@ class Round:
             self._log.warning("copying.renamed_headers", meaning=RENAMED)
         if out:
             self.publisher.expect(out[-1][0], oldest_ns)
-        if self._careful.is_due(special):
-            return self._careful.send(batch, out, done, special)
-        return self.publisher.send(out)
+        if special is None and self._gap_filler is None and not encoder.counts:
+            return self.publisher.send(out)
+        sending = CarefulSending(context, self.life, self.publisher, encoder, self._gap_filler)
+        return sending.send(batch, out, done, special)
 
     # -- stored and refused messages (PublisherOwner) ----------------------------------------------------------------
 

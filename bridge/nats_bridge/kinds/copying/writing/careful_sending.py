@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,23 +25,19 @@ if TYPE_CHECKING:
     from nats_bridge.kinds.copying.round import RoundLife
 
 
+@dataclass(frozen=True, slots=True)
 class CarefulSending:
-    """Sends one round's operations that need care.
+    """Sends operations of one round that need care.
 
     Attributes:
         gap_filler: fills the numbers that the source lacks; None if copies do not keep their sequences.
     """
 
-    def __init__(self, context: EntryContext, life: RoundLife, publisher: Publisher, encoder: CopyEncoder) -> None:
-        self.gap_filler: GapFiller | None = None
-        self._context = context
-        self._life = life
-        self._publisher = publisher
-        self._encoder = encoder
-
-    def is_due(self, special: Special) -> bool:
-        """Return whether operations and the special message after them, if any, need care."""
-        return special is not None or self.gap_filler is not None or self._encoder.counts
+    context: EntryContext
+    life: RoundLife
+    publisher: Publisher
+    encoder: CopyEncoder
+    gap_filler: GapFiller | None
 
     async def send(self, batch: list[Delivered], out: list[Operation], done: int, special: Special) -> None:
         """Send a batch.
@@ -55,8 +52,8 @@ class CarefulSending:
             RuleRefusedError: the rule stops at a rejected message, or a number is missing.
             ApiError: a server refuses.
         """
-        publisher = self._publisher
-        send = partial(self._count, batch) if self._encoder.counts else self._send
+        publisher = self.publisher
+        send = partial(self._count, batch) if self.encoder.counts else self._send
         while True:
             await send(out)
             if special is None:
@@ -65,41 +62,41 @@ class CarefulSending:
             if not isinstance(special, Rejected):
                 await send([special])
                 await publisher.settled()
-            elif not self._life.over:
+            elif not self.life.over:
                 publisher.request_each()  # a dead letter may be stored in the target as well
-                await self._context.dead_letters.handle(special)
+                await self.context.dead_letters.handle(special)
             else:
                 return  # it is neither copied nor a dead letter, so no later message may be stored
             out = []
-            done, special = self._encoder.run(batch, out, done)
+            done, special = self.encoder.run(batch, out, done)
 
     async def _count(self, batch: list[Delivered], operations: list[Operation]) -> None:
         """Send additions to counters, each turn when the previous one is settled."""
-        counting = self._context.counting
+        counting = self.context.counting
         assert counting is not None, "the round of a counter stream begins with it"
         subjects = {message_sequence(reply): subject for subject, reply, _, _ in batch}
-        for turn in turns(operations, self._encoder.id_line):
-            if self._life.over:
+        for turn in turns(operations, self.encoder.id_line):
+            if self.life.over:
                 return
             try:
-                additions = await counting.additions(turn, subjects, self._encoder.limit)
+                additions = await counting.additions(turn, subjects, self.encoder.limit)
             except ApiError as error:
                 self._interrupt_if_passing("the target's counters cannot be read", error)
                 return
             await self._add(counting, additions)
 
     async def _add(self, counting: Counting, additions: list[Operation]) -> None:
-        counters = self._context.counters
+        counters = self.context.counters
         before = counters.duplicates, counters.rejected
         await self._send(additions)
-        await self._publisher.settled()
-        if self._life.over or before != (counters.duplicates, counters.rejected):
+        await self.publisher.settled()
+        if self.life.over or before != (counters.duplicates, counters.rejected):
             counting.forget()
         else:
             counting.keep()
 
     async def _send(self, operations: list[Operation]) -> None:
-        context, publisher = self._context, self._publisher
+        context, publisher = self.context, self.publisher
         pieces = [(operations, False)] if self.gap_filler is None else self.gap_filler.pieces(operations)
         filled = 0
         for piece, fills in pieces:
@@ -120,4 +117,4 @@ class CarefulSending:
     def _interrupt_if_passing(self, reason: str, error: ApiError) -> None:
         if not error.passing:
             raise error
-        self._life.interrupt(f"{reason} ({error})")
+        self.life.interrupt(f"{reason} ({error})")
