@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, Type
 
 if TYPE_CHECKING:
     from nats_bridge.client.connection import Connection
-    from nats_bridge.consuming.rule_consumer import Durable
+    from nats_bridge.consuming.consumer_plan import Durable
     from nats_bridge.observability.counters import Counters
     from nats_bridge.permissions.need import Need
     from nats_bridge.permissions.stream_facts import KnownStreams

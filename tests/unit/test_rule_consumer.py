@@ -8,7 +8,8 @@ import pytest
 
 from nats_bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.consuming.ack_reply import AckReply
-from nats_bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer
+from nats_bridge.consuming.consumer_plan import ConsumerPlan
+from nats_bridge.consuming.rule_consumer import RuleConsumer
 
 PLAN = ConsumerPlan(
     stream="S",

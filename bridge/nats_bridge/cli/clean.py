@@ -9,7 +9,7 @@ from nats_bridge.cli.asking import ask
 from nats_bridge.cli.options import config_option
 from nats_bridge.client.connection_pool import connected
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, JetStreamApi
-from nats_bridge.consuming.rule_consumer import Durable, marker_name
+from nats_bridge.consuming.consumer_plan import Durable, marker_name
 from nats_bridge.errors import ApiError
 from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.leadership.lease_store import remove_lease

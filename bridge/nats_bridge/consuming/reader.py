@@ -45,6 +45,7 @@ from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge.client.tasks import end_tasks, task_over
 from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.consuming.ack_reply import ACK, AckReply, asks_for_flow_control
+from nats_bridge.consuming.consumer_plan import Edit
 from nats_bridge.consuming.delivery_order import (
     CheckStream,
     DeliveryOrder,
@@ -56,7 +57,7 @@ from nats_bridge.consuming.delivery_order import (
 )
 from nats_bridge.consuming.lag import StreamPosition
 from nats_bridge.consuming.reader_life import Queued, ReaderLife
-from nats_bridge.consuming.rule_consumer import Edit, RuleConsumer
+from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.errors import ApiError
 from nats_bridge.observability.counters import ReaderCounters
 from nats_bridge.observability.log_throttle import Pace

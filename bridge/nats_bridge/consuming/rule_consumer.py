@@ -41,10 +41,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
 
 import structlog
 
@@ -57,6 +54,16 @@ from nats_bridge.client.wire import Delivered
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.consuming import replay
 from nats_bridge.consuming.ack_reply import acknowledges
+from nats_bridge.consuming.consumer_plan import (
+    ACK_POLICY,
+    ConsumerPlan,
+    Edit,
+    done_with,
+    edits_between,
+    marker_name,
+    position_of,
+    taken_from,
+)
 from nats_bridge.errors import ApiError, ConsumerInUseError, RuleRefusedError
 
 _log = structlog.get_logger("bridge.rule_consumer")
@@ -64,109 +71,9 @@ _log = structlog.get_logger("bridge.rule_consumer")
 TAKEOVER = 3.0
 """Seconds until the server must have noticed that another process has ended."""
 
-_MOST_UNCONFIRMED = 1_000_000  # messages
-_SELECTING = ("filter_subject", "filter_subjects", "headers_only")
-_LASTING = ("flow_control", "idle_heartbeat", "replay_policy")  # no update changes them
-_ACTING = (
-    *(*_SELECTING, *_LASTING, "ack_policy", "ack_wait", "backoff", "deliver_group", "inactive_threshold"),
-    *("max_ack_pending", "max_deliver", "rate_limit_bps"),
-)
-"""Members of a configuration that decide which messages a consumer delivers, and when."""
-_KEPT = ("deliver_policy", "opt_start_seq", "opt_start_time", "mem_storage", "num_replicas", "sample_freq")
-_ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all", "acknowledged": "explicit"}
-_ACK_WAIT = 60  # seconds until a message whose acknowledgement was lost comes again
 _LEADERLESS = 30.0  # seconds without a leader, while the stream has one, after which it will have none
 _NO_LEADER = (0, 10008)  # error codes: an answer that names none, and the server's own
-_TAKEN = re.compile(r" \(from (\S+) after (\d+), delivery (\d+)\)$")  # the end of a description, by `_bound`
-_DONE = re.compile(r" \(done with (\d+) of (\d+)\)$")  # the end of a description, by `keep_time`
-_LONGEST = 3800  # bytes of a description without the suffix; servers accept 4096
 _NOT_UNIQUE = (10099, 10100)  # other consumers of a work queue take the same subjects
-
-
-def durable_name(sidecar: str, rule: str) -> str:
-    """Return the name of a rule's durable consumer, made of the names of sidecar and rule."""
-    return f"{sidecar}_{rule}"
-
-
-def consumer_owner(sidecar: str, rule: str) -> str:
-    """Return the start of the description of a rule's consumers, and of no others."""
-    return f"nats-bridge {sidecar}/{rule}:"
-
-
-def marker_name(durable: str) -> str:
-    """Return the name of the consumer that keeps a durable consumer's position while that one is recreated."""
-    return f"{durable}_moving"
-
-
-@dataclass(frozen=True, slots=True)
-class Durable:
-    """A durable consumer that keeps a rule's position. It stays on its server when the rule is removed.
-
-    Attributes:
-        stream: the stream that it reads.
-        connection: the connection that holds the stream.
-        owner: how its description begins.
-    """
-
-    stream: str
-    connection: str
-    name: str
-    owner: str
-
-    @classmethod
-    def of(cls, rule: str, stream: str, connection: str, sidecar: str) -> Durable:
-        """Return the durable consumer of a rule that has exactly one."""
-        return cls(stream, connection, durable_name(sidecar, rule), consumer_owner(sidecar, rule))
-
-
-class Edit(NamedTuple):
-    """A member of a consumer's configuration that another client has changed.
-
-    Attributes:
-        found: the value found; None if it is not set.
-        expected: its value when the consumer was created or taken over.
-    """
-
-    field: str
-    found: Any
-    expected: Any
-
-    @property
-    def needs_another(self) -> bool:
-        """Whether only a new consumer can deliver the missing messages again."""
-        return self.field in (*_SELECTING, *_LASTING, "ack_policy", "deliver_subject")
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerPlan:
-    """The way a rule reads its stream.
-
-    Attributes:
-        filters: the subjects to read; none for all (then a jump in the sequences means removed messages). Only servers
-            from 2.10 on support more than one.
-        headers_only: leave payloads on the server.
-        position: `none` (ephemeral), `sent` (durable, moves as messages are sent), `confirmed` (durable, moves
-            with acknowledgements) or `acknowledged` (durable, each message is acknowledged one by one).
-        durable_name: the durable consumer's name.
-        owner: the start of the consumer's description; a durable consumer with another start belongs to someone else.
-        rule: the rule's name, for the log.
-        description: the rest of its description.
-        direct: use a consumer that work-queue and interest streams do not count as one of theirs.
-        work_queue: whether the stream is a work queue.
-        max_pending: with `acknowledged`, the limit of unacknowledged messages.
-    """
-
-    stream: str
-    filters: tuple[str, ...]
-    headers_only: bool
-    position: Literal["none", "sent", "confirmed", "acknowledged"]
-    durable_name: str
-    owner: str
-    rule: str
-    description: str
-    direct: bool = False
-    work_queue: bool = False
-    max_pending: int = 0
 
 
 class RuleConsumer:
@@ -202,6 +109,7 @@ class RuleConsumer:
         self.unchanged_upto: int | None = None
         self._config: Json = {}  # as the server has confirmed it
         self._api = api
+        self._log = _log.bind(rule=plan.rule, stream=plan.stream)
 
     @property
     def is_within_limit(self) -> bool:
@@ -256,26 +164,19 @@ class RuleConsumer:
             await NOT_NOTICED.pause()
         if info is None:
             return await self._marked_position()
-        self._refuse_foreign(info)
+        self.plan.refuse_foreign(info)
         if await api.consumer_info(plan.stream, marker_name(plan.durable_name)) is not None:
             # The marker of a process that was killed after it had recreated the consumer.
             await api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
-        position = _position_of(info)
+        position = position_of(info)
         floor = info["ack_floor"]
         self.may_be_ahead = bool(floor["consumer_seq"]) and "last_active" not in floor  # 2.9.10 to 2.15.3
-        done = _DONE.search(str(info["config"].get("description", "")))
-        self.done = MessageStamp(int(done[1]), int(done[2])) if done else None
+        self.done = done_with(info["config"])
         if self.unchanged_upto is not None:
             position = min(position, self.unchanged_upto)
         last = int((await settled_stream(api, plan.stream, position))["state"]["last_seq"])
         if position > last:
-            _log.warning(
-                "consumer.stream_shorter",
-                rule=plan.rule,
-                stream=plan.stream,
-                position=position,
-                last_sequence=last,
-            )
+            self._log.warning("consumer.stream_shorter", position=position, last_sequence=last)
             await api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
             return last
         return position
@@ -285,9 +186,9 @@ class RuleConsumer:
         info = await self._api.consumer_info(self.plan.stream, marker_name(self.plan.durable_name))
         if info is None:
             return None
-        self._refuse_foreign(info)
+        self.plan.refuse_foreign(info)
         self._marked = True
-        return _position_of(info)
+        return position_of(info)
 
     async def move_back(self, after: int) -> None:
         """Delete the durable consumer. `create` recreates it after an earlier stream sequence."""
@@ -302,8 +203,7 @@ class RuleConsumer:
         info = await self.info()
         if info is None or not self.delivers_here(info) or self.edits(info):
             return
-        said = _shortened(f"{self.plan.owner}{self.plan.description}")
-        said += f" (done with {done.sequence} of {done.time_ns})"
+        said = f"{self.plan.full_description} (done with {done.sequence} of {done.time_ns})"
         await self._update(info["config"] | {"description": said})
 
     async def keep_start(self, after: int) -> bool:
@@ -318,7 +218,7 @@ class RuleConsumer:
             if await api.consumer_info(plan.stream, name) is not None:
                 return False
         try:
-            await api.create_durable(plan.stream, self._marker(after))
+            await api.create_durable(plan.stream, plan.marker(after))
         except ApiError:
             if await api.consumer_info(plan.stream, marker) is None:
                 raise
@@ -350,35 +250,29 @@ class RuleConsumer:
         if plan.position == "acknowledged" and (info.get("push_bound") or self._must_recreate(info)):
             if info.get("push_bound") and not self._may_take(info):
                 raise self._in_use()
-            await self._take_away(_position_of(info))
+            await self._take_away(position_of(info))
             return None
-        if info["config"].get("ack_policy") != _ACK_POLICY[plan.position]:
+        if info["config"].get("ack_policy") != ACK_POLICY[plan.position]:
             # The delivery mode changed, so a consumer of the other kind takes over the position.
             await api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
             return None
-        if handled is not None and _position_of(info) > handled:
+        if handled is not None and position_of(info) > handled:
             if self._has_lease:
                 # Sent since then to a process that may no longer publish.
                 await self._take_away(handled)
                 return None
             # The process that moved the position has published up to there, also since the last sequences were read.
             raise self._in_use()
-        after = _position_of(info) if handled is None else handled
-        if other := self._differing(info["config"]):
+        after = position_of(info) if handled is None else handled
+        if other := self.plan.differing(info["config"]):
             if info.get("push_bound") and not self._may_take(info):
                 raise self._in_use()
-            _log.warning(
-                "consumer.reconfigured",
-                rule=plan.rule,
-                stream=plan.stream,
-                consumer=plan.durable_name,
-                fields=other,
-                after=after,
-            )
+            self._log.warning("consumer.reconfigured", consumer=plan.durable_name, fields=other, after=after)
             await self._remove(after)
             return None
         try:
-            await self._update(self._bound(info["config"], info["delivered"]))
+            self.limit = self._limit_of_connection
+            await self._update(plan.bound(info["config"], self.inbox, self.limit, info["delivered"]))
         except ApiError as error:
             if error.err_code != CONSUMER_IN_USE:
                 raise
@@ -397,24 +291,11 @@ class RuleConsumer:
 
     def _must_recreate(self, info: Json) -> bool:
         # Some messages are unacknowledged, or other filters may have skipped some before the position.
-        return bool(info.get("num_ack_pending") or self._differing(info["config"]))
-
-    def _differing(self, config: Json) -> list[str]:
-        # A server that has searched for messages of other filters does not search the part again that it has passed.
-        wanted = self._wanted
-        return [name for name in (*_SELECTING, *_LASTING) if (config.get(name) or None) != wanted.get(name)]
+        return bool(info.get("num_ack_pending") or self.plan.differing(info["config"]))
 
     def edits(self, info: Json) -> list[Edit]:
-        """Return the members that another client has changed since the consumer was created or taken over.
-
-        Another process of this rule that delivers to itself has taken it over. That is not an edit.
-        """
-        found, expected = info["config"], self._config
-        edits = [Edit(name, found.get(name), expected.get(name)) for name in _ACTING if name in found.keys() | expected]
-        to = str(found.get("deliver_subject", ""))
-        if to.rpartition(".")[0] != self.inbox.rpartition(".")[0]:
-            edits.append(Edit("deliver_subject", to or None, self.inbox))
-        return [edit for edit in edits if (edit.found or None) != (edit.expected or None)] if expected else []
+        """Return the members that another client has changed since the consumer was created or taken over."""
+        return edits_between(self._config, info["config"], self.inbox)
 
     async def is_leaderless(self, error: ApiError) -> bool:
         """Return whether the durable consumer stays without a leader while its stream has one.
@@ -448,11 +329,8 @@ class RuleConsumer:
 
     async def remove_leaderless(self, handled: int) -> None:
         """Delete the durable consumer, which has no leader; `create` recreates it after stream sequence `handled`."""
-        plan = self.plan
         await self._remove(handled)
-        _log.warning(
-            "consumer.leaderless", rule=plan.rule, stream=plan.stream, consumer=plan.durable_name, after=handled
-        )
+        self._log.warning("consumer.leaderless", consumer=self.plan.durable_name, after=handled)
 
     async def _remove(self, handled: int) -> None:
         """Delete the durable consumer; `create` recreates it after stream sequence `handled`."""
@@ -461,36 +339,22 @@ class RuleConsumer:
             await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
             return
         await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
-        await self._api.create_durable(plan.stream, self._marker(handled), fence=self.fence)
+        await self._api.create_durable(plan.stream, plan.marker(handled), fence=self.fence)
         self._marked = True
         await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
 
-    def _marker(self, handled: int) -> Json:
-        plan = self.plan
-        return {
-            "durable_name": marker_name(plan.durable_name),
-            "description": f"{plan.owner} the position of {plan.durable_name} until that is created",
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": handled + 1,
-            "ack_policy": "explicit",
-            **replay.filter_members(plan.filters),
-        }
-
     async def _take_away(self, handled: int) -> None:
         """Delete the durable consumer that another process reads. `create` recreates it."""
-        plan = self.plan
         await self._remove(handled)
-        if not plan.work_queue:
-            _log.warning(
-                "consumer.taken_over", rule=plan.rule, stream=plan.stream, consumer=plan.durable_name, after=handled
-            )
+        if not self.plan.work_queue:
+            self._log.warning("consumer.taken_over", consumer=self.plan.durable_name, after=handled)
 
     async def create(self, handled: int) -> None:
         """Create a consumer that delivers the messages after stream sequence `handled` to the inbox."""
         plan = self.plan
         self.limit = self._limit_of_connection
         begins = {"deliver_policy": "by_start_sequence", "opt_start_seq": handled + 1}
-        description = {"description": _shortened(f"{plan.owner}{plan.description}")}
+        description = {"description": plan.full_description}
         if plan.position == "none":
             config = replay.ephemeral_config(
                 self.inbox,
@@ -506,7 +370,8 @@ class RuleConsumer:
             self.name, self._config = info["name"], info["config"]
             return
         try:
-            await self._update(self._wanted | ({"deliver_policy": "all"} if plan.work_queue else begins))
+            start = {"deliver_policy": "all"} if plan.work_queue else begins
+            await self._update(plan.wanted(self.inbox, self.limit) | start)
         except ApiError as error:
             if error.err_code not in _NOT_UNIQUE:
                 raise
@@ -521,7 +386,8 @@ class RuleConsumer:
 
     async def keep_limit(self, info: Json) -> None:
         """Update the durable consumer with this `CONSUMER.INFO` to the present limit of the connection."""
-        await self._update(self._bound(info["config"]))
+        self.limit = self._limit_of_connection
+        await self._update(self.plan.bound(info["config"], self.inbox, self.limit))
 
     async def _update(self, config: Json) -> None:
         self._config = (await self._api.create_durable(self.plan.stream, config, fence=self.fence))["config"]
@@ -550,10 +416,7 @@ class RuleConsumer:
         """Return the stream and consumer sequence of the last delivery to the inbox; None if unknown."""
         if self.delivers_here(info):
             return int(info["delivered"]["stream_seq"]), int(info["delivered"]["consumer_seq"])
-        takeover = _TAKEN.search(str(info["config"].get("description", "")))
-        if takeover is None or takeover[1] != self.inbox:
-            return None
-        return int(takeover[2]), int(takeover[3])
+        return taken_from(info["config"], self.inbox)
 
     def has_sent(self, reply: bytes) -> bool:
         """Return whether a reply subject is from this consumer, and not made up by another client."""
@@ -578,64 +441,9 @@ class RuleConsumer:
         tokens[at + 3] = b"%d" % consumer_sequence
         return [*batch[:-1], (subject, b".".join(tokens), block, payload)]
 
-    @property
-    def _acknowledging(self) -> Json:
-        """The acknowledgement policy of the durable consumer, and its limit for unacknowledged messages."""
-        policy: Json = {"ack_policy": _ACK_POLICY[self.plan.position]}
-        if self.plan.position == "confirmed":
-            policy |= {"ack_wait": replay.LATE_ACK, "max_ack_pending": self.limit or _MOST_UNCONFIRMED}
-        elif self.plan.position == "acknowledged":
-            most = self.plan.max_pending
-            policy |= {"ack_wait": _ACK_WAIT * 10**9, "max_ack_pending": min(self.limit or most, most)}
-        return policy
-
-    def _bound(self, config: Json, last_delivery: Json | None = None) -> Json:
-        """Return an existing consumer's configuration, changed to deliver to the inbox as planned.
-
-        Args:
-            config: its present one.
-            last_delivery: the last delivery to the inbox that it has at present, if another one follows.
-        """
-        self.limit = self._limit_of_connection
-        bound = self._wanted | {name: config[name] for name in _KEPT if name in config}
-        if last_delivery is None:
-            return bound | {"description": str(config.get("description", ""))}
-        last = f"after {last_delivery['stream_seq']}, delivery {last_delivery['consumer_seq']}"
-        bound["description"] += f" (from {config.get('deliver_subject')} {last})"
-        return bound
-
-    @property
-    def _wanted(self) -> Json:
-        """The configuration of the durable consumer, without its start."""
-        plan = self.plan
-        config = replay.push_config(self.inbox, plan.filters, headers_only=plan.headers_only)
-        description = _shortened(f"{plan.owner}{plan.description}")
-        return config | {"durable_name": plan.durable_name, "description": description, **self._acknowledging}
-
-    def _refuse_foreign(self, info: Json) -> None:
-        if not (said := str(info["config"].get("description", ""))).startswith(self.plan.owner):
-            raise RuleRefusedError(
-                f"consumer '{info['name']}' of stream '{self.plan.stream}' is not this rule's ('{said[:200]}'):"
-                " give this sidecar or rule another name, or delete that consumer"
-            )
-
     def _in_use(self) -> ConsumerInUseError:
         return ConsumerInUseError(
             f"consumer '{self.plan.durable_name}' of stream '{self.plan.stream}' is in use by another process:"
             " stop that one, or set `leadership: {}` for both, so that one is on standby"
             " (under another name, every message would arrive twice)"
         )
-
-
-def _position_of(info: Json) -> int:
-    """Return the stream sequence up to which the rule's durable consumer has acknowledged."""
-    config = info["config"]
-    state = info["delivered"] if config.get("ack_policy") == "none" else info["ack_floor"]
-    if int(state["consumer_seq"]):
-        return int(state["stream_seq"])
-    return int(config.get("opt_start_seq") or 1) - 1
-
-
-def _shortened(description: str) -> str:
-    # `_bound` appends its suffix.
-    return description.encode()[:_LONGEST].decode(errors="ignore")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from nats_bridge.consuming.rule_consumer import marker_name
+from nats_bridge.consuming.consumer_plan import marker_name
 from nats_bridge.permissions.need import Need, api_subject, flow_control, stream_created, write
 
 _EXPIRE = "they stay on the server for some seconds more"

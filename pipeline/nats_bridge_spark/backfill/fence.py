@@ -15,7 +15,8 @@ from typing import Any
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import LEADER_AWAY
-from nats_bridge.consuming.rule_consumer import TAKEOVER, consumer_owner
+from nats_bridge.consuming.consumer_plan import consumer_owner
+from nats_bridge.consuming.rule_consumer import TAKEOVER
 from nats_bridge.kinds.copying.handoff.to_server import copying_consumer
 from nats_bridge.rules.leadership.leases import open_leases
 from nats_bridge.settings import Rule, Settings

@@ -17,7 +17,7 @@ from nats_bridge.cli.clean import clean
 from nats_bridge.client.connection import open_connection
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.tasks import end_tasks
-from nats_bridge.consuming.rule_consumer import marker_name
+from nats_bridge.consuming.consumer_plan import marker_name
 from nats_bridge.errors import ConfigError, NotPermittedError, RuleRefusedError
 from nats_bridge.permissions.granting import grants_of
 from nats_bridge.rules.leadership import lease_store

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from nats_bridge.consuming.rule_consumer import Durable
+from nats_bridge.consuming.consumer_plan import Durable
 from nats_bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.kinds.advisories.counters import AdvisoriesCounters
 from nats_bridge.kinds.advisories.model import AdvisoriesRule

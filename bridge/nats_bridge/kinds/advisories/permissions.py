@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from nats_bridge.consuming.rule_consumer import durable_name
+from nats_bridge.consuming.consumer_plan import durable_name
 from nats_bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.kinds.advisories.model import AdvisoriesRule
 from nats_bridge.permissions.need import ANY_STREAM, Need, api_subject, listen, stream_events, write

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from nats_bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.client.tasks import end_tasks
+from nats_bridge.consuming.consumer_plan import consumer_owner, durable_name
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.percent_names import check_percent
 from nats_bridge.consuming.replay import LIMITED
-from nats_bridge.consuming.rule_consumer import consumer_owner, durable_name
 from nats_bridge.errors import ApiError
 from nats_bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
 from nats_bridge.kinds.advisories.captured import CapturedAdvisories

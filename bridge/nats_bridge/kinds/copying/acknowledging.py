@@ -24,8 +24,9 @@ from nats_bridge.client.wire import Delivered
 from nats_bridge.client.write_fence import WriteFence
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.acknowledging_reader import AcknowledgingReader
+from nats_bridge.consuming.consumer_plan import Durable, consumer_owner, durable_name
 from nats_bridge.consuming.reader import BatchSink
-from nats_bridge.consuming.rule_consumer import Durable, RuleConsumer, consumer_owner, durable_name
+from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry_subjects import select_all
 from nats_bridge.kinds.copying.model import CopyingRule

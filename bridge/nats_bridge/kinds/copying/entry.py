@@ -18,10 +18,10 @@ from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, JetStreamApi, Jso
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import LEADER_AWAY
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
-from nats_bridge.consuming.lag import LagWatch, StreamPosition
+from nats_bridge.consuming.consumer_plan import ConsumerPlan
+from nats_bridge.consuming.lag import LagSource, LagWatch, StreamPosition
 from nats_bridge.consuming.missing_streams import appeared
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.consuming.rule_consumer import ConsumerPlan
 from nats_bridge.errors import ApiError
 from nats_bridge.kinds.copying.acknowledging import Acknowledging
 from nats_bridge.kinds.copying.counters import CopyCounters
@@ -135,7 +135,7 @@ class EntryPlan:
         return () if selected * _WORTH_READING_ALL >= messages else self.filters
 
 
-class SourceReader(Protocol):
+class SourceReader(LagSource, Protocol):
     """The reader of an entry: the sidecar's, or a job's with the source's messages from elsewhere.
 
     It passes batches to `Round.accept`, and awaits the result.
@@ -163,9 +163,6 @@ class SourceReader(Protocol):
 
     async def open(self, handled: int, info: Json) -> None:
         """Begin after a sequence of the source with this `STREAM.INFO`."""
-
-    async def not_taken(self) -> int | None:
-        """Return the number of waiting messages; see `nats_bridge.consuming.lag`."""
 
     async def abandon(self, *, held: bool) -> None:
         """Stop. `held` means that the last batch delivered has not been written."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nats_bridge.consuming.rule_consumer import Durable
+from nats_bridge.consuming.consumer_plan import Durable
 from nats_bridge.kinds.copying.acknowledging import durables
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry_subjects import compiled_entry

@@ -13,9 +13,9 @@ from nats_bridge.client.permission_violations import not_allowed, refused_public
 from nats_bridge.client.stream_advisories import StreamEvents
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import WITHOUT_ADVISORY
+from nats_bridge.consuming.consumer_plan import consumer_owner
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.percent_names import check_percent
-from nats_bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from nats_bridge.kinds.copying.acknowledging import MOST_PENDING, durables
 from nats_bridge.kinds.copying.counters import CopyCounters

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from nats_bridge.client.account_identity import same_account
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
+from nats_bridge.consuming.consumer_plan import durable_name
 from nats_bridge.consuming.missing_streams import existing_stream
-from nats_bridge.consuming.rule_consumer import durable_name
 from nats_bridge.errors import ConsumerInUseError
 from nats_bridge.kinds.republish.model import RepublishRule
 from nats_bridge.kinds.republish.takeover import take_over_from_sidecar

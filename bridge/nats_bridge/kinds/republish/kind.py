@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nats_bridge.consuming.rule_consumer import Durable
+from nats_bridge.consuming.consumer_plan import Durable
 from nats_bridge.kinds.republish.compiled import compile_rule
 from nats_bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.kinds.republish.model import RepublishRule

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from nats_bridge.client.audit_advisories import AUDIT_SUBJECT
-from nats_bridge.consuming.rule_consumer import durable_name
+from nats_bridge.consuming.consumer_plan import durable_name
 from nats_bridge.kinds.republish.compiled import compile_rule
 from nats_bridge.kinds.republish.model import RepublishRule
 from nats_bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS

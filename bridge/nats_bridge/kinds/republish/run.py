@@ -16,12 +16,13 @@ from nats_bridge.client.settled_stream import settled_stream
 from nats_bridge.client.stream_identity import Bounds, MessageStamp
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.consuming.ack_reply import AckReply
+from nats_bridge.consuming.consumer_plan import ConsumerPlan, consumer_owner, durable_name
 from nats_bridge.consuming.lag import LagWatch
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.ordered_reader import OrderedReader, held_until
 from nats_bridge.consuming.percent_names import check_percent
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
+from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.errors import ApiError, RuleRefusedError
 from nats_bridge.kinds.republish.compiled import compile_rule
 from nats_bridge.kinds.republish.counters import RuleCounters
@@ -557,14 +558,9 @@ class RepublishRun(RuleRun):
     def _covers_all(self, source: str) -> bool:
         """Return whether every message is selected. Then no filter is needed, and without one all gaps are visible."""
         config = self._info["config"]
-        subjects = config.get("subjects")
-        return (
-            bool(subjects)
-            and not config.get("sources")
-            and all(
-                is_subset(subject.encode(), source.encode(), by_first_byte=self._by_first_byte) for subject in subjects
-            )
-        )
+        subjects = [subject.encode() for subject in config.get("subjects") or ()]
+        is_covered = partial(is_subset, b=source.encode(), by_first_byte=self._by_first_byte)
+        return bool(subjects) and not config.get("sources") and all(map(is_covered, subjects))
 
     @property
     def _by_first_byte(self) -> bool:

@@ -16,7 +16,7 @@ from nats_bridge.client.permission_violations import refused_subscription
 from nats_bridge.client.waiting import NOT_NOTICED, QUIET
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
-from nats_bridge.consuming.rule_consumer import durable_name
+from nats_bridge.consuming.consumer_plan import durable_name
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.republish.model import RepublishRule
 from nats_bridge.kinds.republish.run import RepublishRun

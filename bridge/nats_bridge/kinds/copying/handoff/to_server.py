@@ -18,9 +18,9 @@ from typing import TypeAlias
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.waiting import ROUND_TRIP
+from nats_bridge.consuming.consumer_plan import consumer_owner
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.errors import ApiError, BridgeError
 from nats_bridge.kinds.copying.handoff.native_search import Found, SearchedRecords, find, native_wanted
 from nats_bridge.kinds.copying.handoff.position import EntryRefusedError, check_newest, copied_up_to

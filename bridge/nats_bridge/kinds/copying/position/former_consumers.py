@@ -18,8 +18,9 @@ import structlog
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.write_fence import WriteFence
+from nats_bridge.consuming.consumer_plan import marker_name
 from nats_bridge.consuming.replay import filters_of
-from nats_bridge.consuming.rule_consumer import RuleConsumer, marker_name
+from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.errors import NotPermittedError
 from nats_transforms.subject import collide
 

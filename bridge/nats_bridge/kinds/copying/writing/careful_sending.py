@@ -40,13 +40,7 @@ class CarefulSending:
     gap_filler: GapFiller | None
 
     async def send(self, batch: list[Delivered], out: list[Operation], done: int, special: Special) -> None:
-        """Send a batch.
-
-        Args:
-            batch: the messages.
-            out: the operations of the first messages.
-            done: the number of handled messages (see `CopyEncoder.run`).
-            special: the last one of these, if it is special.
+        """Send a batch, of which `CopyEncoder.run` has handled the first messages: it returned `done` and `special`.
 
         Raises:
             RuleRefusedError: the rule stops at a rejected message, or a number is missing.

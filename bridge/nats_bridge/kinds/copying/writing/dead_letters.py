@@ -36,6 +36,7 @@ class DeadLetters:
         self._rule, self._source, self._stream, self._skip = plan.rule, plan.source.name, plan.stream, plan.skip
         self._connection = connection
         self._counters = counters
+        self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
 
     async def handle(self, rejected: Rejected) -> None:
         """Skip the message or stop the rule, by the policy.
@@ -51,14 +52,8 @@ class DeadLetters:
             )
         await self._publish(rejected, where)
         self._counters.rejected += 1
-        _log.warning(
-            "copying.rejected",
-            rule=self._rule,
-            stream=self._stream,
-            source=self._source,
-            sequence=rejected.sequence,
-            reason=rejected.reason,
-            published_to=self._skip,
+        self._log.warning(
+            "copying.rejected", sequence=rejected.sequence, reason=rejected.reason, published_to=self._skip
         )
 
     async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
