@@ -6,9 +6,9 @@ from typing import TypeVar
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.connection_pool import connected, connections_of
 from nats_bridge.errors import BridgeError
+from nats_bridge.rules.context import Assembly
 from nats_bridge.rules.finding import CheckFinding
 from nats_bridge.rules.loops.account_graph import AccountGraph
-from nats_bridge.rules.supervisor import Assembly
 from nats_bridge.settings import Settings
 
 _Answer = TypeVar("_Answer")

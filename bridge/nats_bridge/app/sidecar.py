@@ -26,10 +26,11 @@ from nats_bridge.client.waiting import SERVER_AWAY
 from nats_bridge.errors import BridgeError, ConfigError, ConnectionLostError
 from nats_bridge.http.own_state import OwnState
 from nats_bridge.observability.logs import configure_logs
+from nats_bridge.rules.context import Assembly
 from nats_bridge.rules.leadership.term import Leadership
 from nats_bridge.rules.loops.account_graph import AccountGraph
 from nats_bridge.rules.run import RuleRun
-from nats_bridge.rules.supervisor import Assembly, RuleSupervisor
+from nats_bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.settings import Rule, Settings
 from nats_bridge.settings.models import LeadershipSettings
 from nats_bridge.telemetry.service import TelemetryService

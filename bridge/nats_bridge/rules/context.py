@@ -1,4 +1,4 @@
-"""The context that the supervisor gives to a run of any kind."""
+"""The context of a run of any kind, and the assembly of a configuration that makes the runs of its rules."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.observability.rule_metrics import RuleMetrics
+from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.leadership.term import Term
+from nats_bridge.settings import Rule, Settings
 from nats_transforms.dialect import Dialect, dialect, server_dialect
 
 if TYPE_CHECKING:
     from nats_bridge.client.connection import Connection
+    from nats_bridge.rules.loops.account_graph import AccountGraph
+    from nats_bridge.rules.run import RuleRun
     from nats_bridge.telemetry.tracing import RuleTracing
 
 
@@ -51,6 +55,47 @@ class RuleContext:
     def has_lease(self) -> bool:
         """Whether the rule runs with a lease, and may take over the consumers of another replica."""
         return self.fence is not ALWAYS_OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A configuration with everything that its rules need to run.
+
+    Attributes:
+        connections: the open connections by name.
+        loops: refuses rules that would loop.
+        tracing_of: returns the tracing of a rule, or None.
+    """
+
+    settings: Settings
+    connections: dict[str, Connection]
+    loops: AccountGraph
+    tracing_of: Callable[[Rule], RuleTracing | None] = lambda _: None
+
+    def make_run(
+        self,
+        rule: Rule,
+        failed: Callable[[Any], None] = lambda _: None,
+        term: Term | None = None,
+        metrics: RuleMetrics | None = None,
+        absent_since_ns: int | None = None,
+    ) -> RuleRun:
+        """Return a run of one of the rules. It does nothing before its `check`.
+
+        Args:
+            failed, term, metrics, absent_since_ns: see `RuleContext`; left out if the run is only checked.
+        """
+        settings = self.settings
+        context = RuleContext(
+            settings.name,
+            settings.dialect_of(rule),
+            failed,
+            term or Term(),
+            metrics or RuleMetrics(),
+            self.tracing_of(rule),
+            absent_since_ns,
+        )
+        return kind_of(rule).run(rule, settings, self.connections, context)
 
 
 def queue_group(rule: str) -> str:

@@ -19,9 +19,8 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -30,8 +29,7 @@ from nats_bridge.client.tasks import end_tasks, first_of, happens
 from nats_bridge.consuming.missing_streams import appeared
 from nats_bridge.errors import BridgeError, StreamMissingError
 from nats_bridge.observability.rule_metrics import RuleMetrics
-from nats_bridge.rule_kinds import kind_of
-from nats_bridge.rules.context import RuleContext
+from nats_bridge.rules.context import Assembly
 from nats_bridge.rules.leadership.term import Leadership, Term
 from nats_bridge.rules.open_run import OpenRun
 from nats_bridge.rules.run import RuleRun
@@ -43,56 +41,9 @@ from nats_bridge.rules.supervision import (
     SupervisionReport,
     SupervisorState,
 )
-from nats_bridge.settings import Rule, Settings
-
-if TYPE_CHECKING:
-    from nats_bridge.client.connection import Connection
-    from nats_bridge.rules.loops.account_graph import AccountGraph
-    from nats_bridge.telemetry.tracing import RuleTracing
-
+from nats_bridge.settings import Rule
 
 _log = structlog.get_logger("bridge.supervisor")
-
-
-@dataclass(frozen=True, slots=True)
-class Assembly:
-    """A configuration with everything that its rules need to run.
-
-    Attributes:
-        connections: the open connections by name.
-        loops: refuses rules that would loop.
-        tracing_of: returns the tracing of a rule, or None.
-    """
-
-    settings: Settings
-    connections: dict[str, Connection]
-    loops: AccountGraph
-    tracing_of: Callable[[Rule], RuleTracing | None] = lambda _: None
-
-    def make_run(
-        self,
-        rule: Rule,
-        failed: Callable[[Any], None] = lambda _: None,
-        term: Term | None = None,
-        metrics: RuleMetrics | None = None,
-        absent_since_ns: int | None = None,
-    ) -> RuleRun:
-        """Return a run of one of the rules. It does nothing before its `check`.
-
-        Args:
-            failed, term, metrics, absent_since_ns: see `RuleContext`; left out if the run is only checked.
-        """
-        settings = self.settings
-        context = RuleContext(
-            settings.name,
-            settings.dialect_of(rule),
-            failed,
-            term or Term(),
-            metrics or RuleMetrics(),
-            self.tracing_of(rule),
-            absent_since_ns,
-        )
-        return kind_of(rule).run(rule, settings, self.connections, context)
 
 
 class RuleSupervisor:

@@ -15,8 +15,9 @@ from nats_bridge.app.reload.plan import ReloadPlan
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.connection_pool import close_connections, connections_of, open_connections
 from nats_bridge.errors import EXIT_USAGE, BridgeError, ConnectionLostError, RuleRefusedError, StreamMissingError
+from nats_bridge.rules.context import Assembly
 from nats_bridge.rules.loops.account_graph import AccountGraph
-from nats_bridge.rules.supervisor import Assembly, RuleSupervisor
+from nats_bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.settings import Rule, Settings
 
 
