@@ -344,7 +344,7 @@ class RuleConsumer:
         await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
 
     async def _take_away(self, handled: int) -> None:
-        """Delete the durable consumer that another process reads. `create` recreates it."""
+        # Another process reads the consumer.
         await self._remove(handled)
         if not self.plan.work_queue:
             self._log.warning("consumer.taken_over", consumer=self.plan.durable_name, after=handled)
