@@ -108,7 +108,7 @@ class Acknowledging:
                     self._gone = self._gone_until - handled - len(copies)
         return handled
 
-    def reading(
+    def make_reader(
         self, sink: BatchSink, failed: Callable[[BaseException], None], broken: Callable[[str], None]
     ) -> AcknowledgingReader:
         """Return the reader of the source in one round."""

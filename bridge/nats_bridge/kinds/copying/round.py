@@ -423,6 +423,6 @@ def _reader_of_rule(sink: Round, filters: tuple[str, ...]) -> SourceReader:
     """Return a reader with a consumer of the rule."""
     context, plan, life = sink._context, sink.plan, sink.life
     if context.acknowledging is not None:
-        return context.acknowledging.reading(sink, life.fail, life.interrupt)
+        return context.acknowledging.make_reader(sink, life.fail, life.interrupt)
     consumer = RuleConsumer(context.source.api, plan.consumer(filters))
     return OrderedReader(context.source, consumer, sink, context.counters, life.fail)
