@@ -118,7 +118,7 @@ class EntryPlan:
         )
 
     async def consumer_filters(self, api: JetStreamApi, info: Json) -> tuple[str, ...]:
-        """Return the filters of a consumer that drops no message; none for everything.
+        """Return the filters of the source's consumer; none for everything.
 
         A consumer's filter keeps messages off the wire, but file stores look them up one by one (2.10 delivers about
         9,000 a second, 2.15 about 90,000, and 200,000 without a filter; 2.9 sometimes 1,000). If a large part of the
@@ -310,6 +310,7 @@ class CopyEntry:
                 life.closing.result()
 
     async def _live(self, begun: asyncio.Future[None]) -> None:
+        """Begin one round after the other until the entry ends. The future tells how the first one began."""
         context = self._context
         try:
             while True:

@@ -280,7 +280,7 @@ class Round:
             self._log.warning("copying.removed_uncopied", after_sequence=resume.handled, first_sequence=first)
 
     async def _resume(self) -> Resume:
-        """Return the point in the source to resume at, based on the target's copies."""
+        """Return the point in the source to resume at, by the target's copies. Count the losses that these show."""
         context, streams, resuming = self._context, self._streams, self._context.resuming
         acknowledging = context.acknowledging
         resume = await resuming.position(streams, None if acknowledging is None else acknowledging.position)
@@ -387,6 +387,7 @@ class Round:
         self.life.interrupt("another client has changed the consumer of the source")
 
     def _copy(self, batch: list[Delivered]) -> Awaitable[None] | None:
+        """Encode a batch and send its operations: pipelined, unless one of them needs care."""
         context, encoder = self._context, self.encoder
         context.counters.received += len(batch)
         oldest_ns = context.metrics.took(batch, context.backlog)

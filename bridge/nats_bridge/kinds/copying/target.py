@@ -110,7 +110,7 @@ class Target:
 
     @classmethod
     def of(cls, info: Json, server_version: str) -> Target:
-        """Read `STREAM.INFO`.
+        """Return the properties that a `STREAM.INFO` shows.
 
         Args:
             server_version: of the server that answered.

@@ -375,7 +375,7 @@ class EntryStreams:
 
 
 async def identity_by_copies(streams: EntryStreams, copies: Sequence[StoredCopy]) -> SourceIdentity:
-    """Compare a few of the newest copies with the messages of the source.
+    """Return the source's identity. A few of the newest copies are compared with the messages of the source.
 
     Args:
         streams: the entry's.
