@@ -8,9 +8,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from nats_bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.errors import ApiError
 from nats_bridge.kinds.copying.entry import CopyEntry, EntryContext
 from nats_bridge.kinds.copying.position.comparing import Resume
 from nats_bridge.kinds.copying.round import Round, RoundLife
+from nats_transforms.republish import StoredMessage
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import Name, SharedServers
@@ -30,7 +33,7 @@ class Openings:
         begin, find = Round.begin, Round._resume
 
         @asynccontextmanager
-        async def held(context: EntryContext, life: RoundLife) -> AsyncIterator[Round]:
+        async def begin_when_free(context: EntryContext, life: RoundLife) -> AsyncIterator[Round]:
             await self._free.wait()
             async with begin(context, life) as begun:
                 yield begun
@@ -43,18 +46,24 @@ class Openings:
                 opening.life.interrupt("the test")
             return resume
 
-        monkeypatch.setattr(Round, "begin", held)
+        monkeypatch.setattr(Round, "begin", begin_when_free)
         monkeypatch.setattr(Round, "_resume", interrupted)
 
     @asynccontextmanager
-    async def one_is_interrupted(self, entry: CopyEntry) -> AsyncIterator[None]:
-        """Hold the entry's next round during the block, and interrupt it afterwards while it opens."""
+    async def held(self, entry: CopyEntry) -> AsyncIterator[None]:
+        """Hold the entry's next round during the block."""
         self._free.clear()
         entry.restart_round("the test")
         await until(lambda: entry._round is None)
         yield
-        self._is_due = True
         self._free.set()
+
+    @asynccontextmanager
+    async def one_is_interrupted(self, entry: CopyEntry) -> AsyncIterator[None]:
+        """Hold the entry's next round during the block, and interrupt it afterwards while it opens."""
+        async with self.held(entry):
+            yield
+            self._is_due = True
 
 
 async def test_a_recreated_target_gets_every_message(
@@ -73,6 +82,36 @@ async def test_a_recreated_target_gets_every_message(
         await here.holds(20)
         await until(lambda: bridge.runs[0].ready)
     assert [resume.handled for resume in openings.interrupted] == [0]
+    assert await here.source_sequences() == [20, *range(1, 20)]
+
+
+async def test_a_recreated_target_is_known_after_a_request_that_fails(
+    twin_version: str, servers: SharedServers, raw_peer: OpenPeer, unique_name: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request for a known message, which shows that the target is another stream."""
+    url = await servers.url(twin_version)
+    here = await Copies.make(await raw_peer(url), unique_name("target"))
+    openings = Openings(monkeypatch)
+    ask, asked = JetStreamApi.stored_message, list[int]()
+
+    async def fails_once(api: JetStreamApi, stream: str, sequence: int) -> StoredMessage | None:
+        if stream == here.target:
+            asked.append(sequence)
+            if len(asked) == 1:
+                raise ApiError("the test", description="the test", retriable=True)
+        return await ask(api, stream, sequence)
+
+    async with running(settings_for(url, here.rule())) as bridge:
+        await Load(here.peer, here.name).burst(20)
+        await here.holds(20)
+        in_flight = (await here.stored())[-1]
+        async with openings.held(bridge.runs[0]._entries[0]):
+            await here.peer.recreate_stream(here.target)
+            await here.peer.store(in_flight.subject, in_flight.payload, in_flight.header_block)
+            monkeypatch.setattr(JetStreamApi, "stored_message", fails_once)
+        await here.holds(20)
+        await until(lambda: bridge.runs[0].ready)
+    assert asked, "the request that failed"
     assert await here.source_sequences() == [20, *range(1, 20)]
 
 

@@ -157,12 +157,11 @@ class Resuming:
             return Resume(0)
         if confirmed.sequence and await _source_holds(streams, tail.copies):
             # The target is unchanged, so confirmed messages are stored, or were removed after that.
-            self._confirmed = confirmed
             resume = await compared_behind(confirmed.sequence, streams, tail, self._reported)
             self._reported = resume.missing_sequences
             self._report(resume)
             return replace(resume, handled=min(confirmed.sequence, streams.source_last))
-        self._reported = frozenset()
+        self._confirmed, self._reported = Confirmed(), frozenset()
         if not tail.copies:
             return Resume(await self._first_position(streams), target_lost=target_lost)
         if target == "recreated":
@@ -206,22 +205,25 @@ class Resuming:
             The position confirmed in earlier rounds whose messages the target still holds or has removed; whether it is
             the same stream as then, unknown in the first round; and whether it has lost some.
         """
-        known, self._target = self._target, KnownStream.of(streams.target_info)
-        key, self._key = self._key, streams.key
-        confirmed, self._confirmed = self._confirmed, Confirmed()
+        known, confirmed = self._target, self._confirmed
         target: Verdict = "unknown"
-        if known is not None and key == streams.key:
+        if known is not None and self._key == streams.key:
             target = await known.verdict(streams.target_api, streams.target_info)
             if target == "unknown":
                 target = await _verdict_by_place(streams, confirmed.placed)
         if target == "same" and self._is_new_target:
             target = "recreated"
-        self._is_new_target = target == "recreated"
-        self.same_target = target == "same"
-        if not self.same_target or not confirmed.sequence:
-            return Confirmed(), target, False
-        if streams.last >= confirmed.target_last and await _target_holds(streams, confirmed.placed):
-            return confirmed, target, False
+        is_complete = (
+            target != "same"
+            or not confirmed.sequence
+            or (streams.last >= confirmed.target_last and await _target_holds(streams, confirmed.placed))
+        )
+        # Remembered together, after all answers: a round that ends before them leaves the next one everything to find.
+        self._target, self._key = KnownStream.of(streams.target_info), streams.key
+        self._is_new_target, self.same_target = target == "recreated", target == "same"
+        self._confirmed = confirmed if self.same_target and is_complete else Confirmed()
+        if is_complete:
+            return self._confirmed, target, False
         self._log.warning(
             "copying.target_shorter",
             position=confirmed.sequence,
