@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from nats_bridge.client.wire import Delivered
 from nats_transforms import header_block
+from tests.live.forked import ForkedProcess
 from tests.live.raw_messages import RawPeer
 from tests.live.until import LIMIT
 
@@ -26,7 +27,7 @@ class SidecarProcess:
         entries: the members of those that are structured.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | ForkedProcess) -> None:
         self._process = process
         self.log: list[str] = []
         self.entries: list[dict[str, Any]] = []
@@ -36,9 +37,11 @@ class SidecarProcess:
     @classmethod
     async def start(cls, config: Path, version: Path | None = None) -> Self:
         """Start, without waiting until it is ready; `version` is the folder of another one's packages."""
+        if version is None:
+            return cls(await ForkedProcess.start("run", "-c", str(config)))
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "nats_bridge", "run", "-c", str(config)),
-            env=None if version is None else {**os.environ, "PYTHONPATH": str(version)},
+            env={**os.environ, "PYTHONPATH": str(version)},
             cwd=version,
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
