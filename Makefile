@@ -11,6 +11,7 @@ UV := $(VENV)/.uv-$(VERSION)
 INSTALLED := $(VENV)/.installed-$(VERSION)
 SPARK := $(VENV)/.spark-$(VERSION)
 TESTS := $(VENV)/.tests-$(VERSION)
+COMPILED := $(VENV)/.compiled-$(VERSION)
 # Both are from the one table of versions, transforms/nats_transforms/tested_versions.py: where the sidecar is tested, and the whole matrix.
 TESTED = $(shell $(BIN)/python -c "from nats_transforms.tested_versions import *; print(*LIVE_VERSIONS)")
 MATRIX ?= $(shell $(BIN)/python -c "from nats_transforms.tested_versions import *; print(*TESTED_VERSIONS, sep=',')")
@@ -104,6 +105,11 @@ $(TESTS): $(INSTALLED) requirements/tests.lock
 	$(UV_INSTALL) --require-hashes -r requirements/tests.lock
 	@touch $@
 
+# Before all processes of the tests compile the same modules at the same time, one does.
+$(COMPILED): $(INSTALLED)
+	@$(BIN)/python -m pytest tests/live tests/unit --collect-only --quiet > /dev/null
+	@touch $@
+
 demo: install
 	@$(BIN)/nats-bridge demo
 
@@ -114,7 +120,7 @@ unit: install
 spark-test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 spark-test: export SPARK_LAUNCHER_OPTS = $(SPARK_SUBMIT_OPTS)
 
-test: install
+test: $(COMPILED)
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m pytest tests/live tests/unit --numprocesses $(AT_ONCE) --dist worksteal
 
@@ -126,7 +132,7 @@ test-all: $(INSTALLED) $(SPARK) $(TESTS)
 	@$(BIN)/nats-bridge servers fetch $(subst $(COMMA),$(SPACE),$(MATRIX)) > /dev/null
 	@MAKE="$(MAKE)" .ci/lanes $(STEPS)
 
-versions-test: install
+versions-test: $(COMPILED)
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m pytest --all --numprocesses $(AT_ONCE) --dist worksteal
 
@@ -165,7 +171,7 @@ spark-parts: spark
 browser-test: $(TESTS)
 	$(BIN)/python -m pytest tests/browser
 
-container-test: install
+container-test: $(COMPILED)
 	@$(BIN)/nats-bridge servers fetch 2.10.27 > /dev/null
 	$(BIN)/python -m pytest tests/container --timeout 3600 $(addprefix --architecture=,$(ARCH))
 

@@ -38,7 +38,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from scanning every test again."""
-    gc.collect()
     gc.freeze()
 
 
