@@ -34,19 +34,19 @@ def in_state(state: str) -> ReaderLife:
     return life
 
 
-@pytest.mark.parametrize("event", get_args(ReaderEvent))
 @pytest.mark.parametrize("state", get_args(ReaderState))
-def test_every_event_in_every_state_follows_the_drawing(state: ReaderState, event: ReaderEvent) -> None:
-    life, following = in_state(state), READER.rows[state][event]
-    if following == "-":
-        with pytest.raises(IllegalTransitionError):
-            life.happened(event)
-        assert life.state == state
-        return
-    life.happened(event)
-    assert life.state == following
-    assert life.queues == (following not in ("flowing", "draining"))
-    assert life.closes == (following in ("draining", "finishing", "closed"))
+def test_every_event_in_every_state_follows_the_drawing(state: ReaderState) -> None:
+    for event in get_args(ReaderEvent):
+        life, following = in_state(state), READER.rows[state][event]
+        if following == "-":
+            with pytest.raises(IllegalTransitionError):
+                life.happened(event)
+            assert life.state == state, event
+            continue
+        life.happened(event)
+        assert life.state == following, event
+        assert life.queues == (following not in ("flowing", "draining")), event
+        assert life.closes == (following in ("draining", "finishing", "closed")), event
 
 
 def test_only_a_wait_a_check_or_a_close_begins_work() -> None:
