@@ -14,7 +14,7 @@ from nats_bridge.errors import EXIT_NO, EXIT_USAGE, ConfigError
 from nats_bridge.settings import load
 from tests.unit.test_settings_robust import GOOD
 
-MUTATIONS, PARTS = 10_000, 10
+MUTATIONS, PARTS = 10_000, 20
 THROUGH_THE_COMMAND = 40
 _CONFIGS = Path(__file__).resolve().parents[2] / "config"
 _PLACE = re.compile(r":([0-9]+):([0-9]+): .+")

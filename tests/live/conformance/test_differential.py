@@ -70,8 +70,8 @@ async def test_a_wrong_engine_is_found_and_shrunk(wrong: Wrong, tmp_path: Path) 
 
 
 async def test_random_functions_are_judged_by_range_and_distribution(tmp_path: Path) -> None:
-    result = await run("2.15.3", tmp_path / "right", kinds={Kind.RANDOM})
+    result = await run("2.15.3", tmp_path / "right", kinds={Kind.RANDOM}, comparisons=100)
     assert result.is_good, report.text(result)
     assert result.comparisons["random"] >= 5
-    result = await run("2.15.3", tmp_path / "wrong", kinds={Kind.RANDOM}, engine=OneTooMany("2.15.3"))
+    result = await run("2.15.3", tmp_path / "wrong", kinds={Kind.RANDOM}, comparisons=100, engine=OneTooMany("2.15.3"))
     assert any("not within" in each.engine and each.native == "as it must be" for each in result.disagreements)

@@ -189,7 +189,7 @@ async def test_a_server_is_killed_and_comes_back(
         rule = here.rule(entry={"from": "there"})
         async with running(settings_for(target.url, rule, connections=connections)):
             load = Load(here.peer, here.name)
-            for _ in range(3):
+            for _ in range(2):
                 # All of it is known to be stored before the kill, or the source could lose its end unseen.
                 await load.burst(2000)
                 await here.holds(load.published - 1500)

@@ -45,7 +45,7 @@ accounts {
 UPGRADES = [
     pytest.param(("2.9.10", "2.10.27"), marks=pytest.mark.exhaustive),
     ("2.9.10", "2.15.3"),
-    ("2.10.27", "2.15.3"),
+    pytest.param(("2.10.27", "2.15.3"), marks=pytest.mark.exhaustive),
 ]
 """From which version a server is upgraded, and to which one."""
 EXTERNAL = {"api": "AWAY.API", "deliver": "to.home"}

@@ -228,6 +228,7 @@ async def test_no_alarm_in_random_healthy_load(newest_version: str, native_serve
                 stream = drawn.choice("AB")
                 for _ in range(drawn.randrange(100)):
                     await peer.store(f"{stream}.{drawn.randrange(5)}".encode(), b"x" * drawn.randrange(200))
+                await asyncio.sleep(0.01)  # others need the processor, too
                 match drawn.randrange(6):
                     case 0:
                         last = (await peer.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"]

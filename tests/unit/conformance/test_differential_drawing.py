@@ -15,6 +15,7 @@ from tests.differential.drawing import draw
 from tests.differential.engine import Engine
 from tests.differential.held_back import held_back
 from tests.differential.trial import ALL, Kind, Trial
+from tests.live.tiers import with_all
 
 ROOT = Path(__file__).parents[3]
 MANY = range(1500)
@@ -53,7 +54,7 @@ def test_what_is_published_can_be_published() -> None:
             assert len(message.header_block) != 1
 
 
-@pytest.mark.parametrize("version", ["2.9.10", pytest.param("2.10.27", marks=pytest.mark.exhaustive), "2.15.1"])
+@pytest.mark.parametrize("version", [*with_all("2.9.10", "2.10.27"), "2.15.1"])
 @pytest.mark.parametrize("kind", sorted(ALL - {Kind.RANDOM}))
 def test_enough_of_each_kind_is_accepted_and_enough_refused(version: str, kind: Kind) -> None:
     engine = Engine(version)
