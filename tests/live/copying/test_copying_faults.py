@@ -85,28 +85,6 @@ async def _holds_all_of_the_source(here: Copies) -> None:
     assert len(copies) == len(there)
 
 
-async def test_a_full_target_is_waited_for(
-    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
-) -> None:
-    url = await servers.url(newest_version)
-    peer = await raw_peer(url)
-    here = await Copies.make(peer, unique_name("full"), target={"discard": "new", "max_msgs": 300})
-    await Load(peer, here.name).burst(2000)
-    got: list[int] = []
-    async with running(settings_for(url, here.rule())) as bridge:
-        while len(got) < 2000:
-            await here.holds(min(300, 2000 - len(got)))
-            got += await here.source_sequences()
-            last = int((await here.state())["last_seq"])
-            await peer.api(f"STREAM.PURGE.{here.target}", {"seq": last + 1})
-        # The target holds a copy before the bridge learns of it.
-        await until(lambda: bridge.runs[0].counters.as_dict()["copied"] >= 2000)
-        counted = bridge.runs[0].counters.as_dict()
-    assert got == list(range(1, 2001))
-    assert (counted["copied"], counted["rejected"], counted["out_of_order"]) == (2000, 0, 0)
-    assert counted["waits"] >= 1
-
-
 @pytest.mark.parametrize(
     "kind", ["max_msgs", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("max_bytes", "per_subject"))]
 )

@@ -384,8 +384,12 @@ async def test_a_copy_that_no_client_can_publish_goes_to_the_dead_letters(scene:
         assert sidecar.runs[0].counters.as_dict()["rejected"] == 1
 
 
-async def test_a_copy_that_no_client_can_publish_stops_the_rule(scene: Scene) -> None:
+async def test_nothing_behind_a_message_that_stops_the_rule_is_copied(
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
     """kd/copy/unpublishable"""
+    url = await servers.url("2.15.3")
+    scene = Scene(await raw_peer(url), url, "2.15.3", unique_name("h"))
     await scene.create()
     async with running(settings_for(scene.url, unpublishable(scene))) as sidecar:
         run = sidecar.runs[0]
@@ -393,38 +397,15 @@ async def test_a_copy_that_no_client_can_publish_stops_the_rule(scene: Scene) ->
         await scene.store("--", payload=b"x")
         await until(lambda: run.error is not None)
         assert "message 2 of stream" in str(run.error)
-    assert scene.keys(await scene.stored(1)) == ["a.b.end"]
-
-
-async def test_nothing_behind_a_message_that_stops_the_rule_is_copied(
-    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
-) -> None:
-    url = await servers.url("2.15.3")
-    scene = Scene(await raw_peer(url), url, "2.15.3", unique_name("h"))
-    await scene.create()
-    async with running(settings_for(scene.url, unpublishable(scene))) as sidecar:
-        run = sidecar.runs[0]
-        await scene.store("--", payload=b"x")
-        await until(lambda: run.error is not None)
         await scene.store("c")
 
         async def sent() -> bool:
             consumers = (await scene.peer.api(f"CONSUMER.LIST.o{scene.name}")).get("consumers") or []
-            return all(consumer["delivered"]["stream_seq"] == 2 for consumer in consumers)
+            return all(consumer["delivered"]["stream_seq"] == 3 for consumer in consumers)
 
         # Whether it is still read is not said; if it is, nothing may become of it.
         await until(sent)
-    assert scene.keys(await everything(scene.peer, scene.target)) == []
-
-
-async def test_a_dead_letter_that_no_stream_takes_stops_the_rule(scene: Scene) -> None:
-    await scene.create()
-    rule = unpublishable(scene, on_rejected={"skip": f"dead{scene.name}"})
-    async with running(settings_for(scene.url, rule)) as sidecar:
-        run = sidecar.runs[0]
-        await scene.store("--")
-        await until(lambda: run.error is not None)
-    assert "does not take it: no stream answers (503)" in str(run.error)
+    assert scene.keys(await everything(scene.peer, scene.target)) == ["a.b.end"]
 
 
 async def test_two_entries_count_every_message_that_they_copied(

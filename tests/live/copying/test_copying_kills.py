@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.live.copies import Copies
-from tests.live.processes import stands_still
+from tests.live.copying.kills import killed_at_random
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Load, sidecar_processes
 from tests.live.tiers import on_each_version
-from tests.live.until import until
 
 
 @pytest.mark.unstoppable
@@ -33,27 +32,7 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
     url = await servers.url(version)
     here = await Copies.make(await raw_peer(url), unique_name("kills"))
     load = Load(await raw_peer(url), here.name)
-    chance = random.Random(version)
-    during_load = 0
-    async with sidecar_processes(tmp_path) as start:
-        for turn in range(times):
-            process = await start(url, here.rule())
-            await process.ready()
-            before = int((await here.state())["messages"])
-            burst = asyncio.create_task(load.burst(3000))
-            await here.holds(before + chance.randrange(1, 3000))
-            if turn == 0:
-                # However fast it copies, once at least there is something that it has not copied.
-                process.send(signal.SIGSTOP)
-                await until(lambda pid=process.pid: stands_still(pid))  # type: ignore[misc]
-                await load.burst(3000)
-            await process.kill()
-            await burst
-            during_load += int((await here.state())["messages"]) < load.published
-        process = await start(url, here.rule())
-        await process.ready()
-        await here.holds(load.published)
-        assert await process.stop() == 0, process.log
+    during_load = await killed_at_random(here, load, url, times, random.Random(version), tmp_path)
     await here.are_exact()
     record_property("kills with messages in flight", during_load)
     assert during_load

@@ -141,21 +141,6 @@ async def test_a_source_that_was_recreated_is_noticed(
         await here.holds(13)
 
 
-async def test_a_new_source_is_noticed_by_time_where_publishers_gave_the_ids(
-    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
-) -> None:
-    url = await servers.url("2.15.3")
-    here = await Copies.make(await raw_peer(url), unique_name("ids"))
-    await here.peer.store(f"{here.name}.x".encode(), b"old", b"NATS/1.0\r\nNats-Msg-Id: a\r\n\r\n")
-    async with running(settings_for(url, here.rule())):
-        await here.holds(1)
-    await here.peer.api(f"STREAM.DELETE.{here.name}")
-    await here.peer.create_stream(name=here.name, subjects=[f"{here.name}.>"], storage="memory")
-    with pytest.raises(RuleRefusedError, match="set on_recreated: restart"):
-        async with running(settings_for(url, here.rule())):
-            pass
-
-
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no subjects": (
         {"subjects": None, "sources": [{"name": "other"}]},

@@ -17,12 +17,12 @@ from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.kinds.copying.kind import KIND
 from tests.live.copies import Copies
 from tests.live.copying.forgotten_ids import FORGETFUL, PROBE, forgotten
+from tests.live.copying.kills import killed_at_random
 from tests.live.cut_wire import cut_wire
 from tests.live.leadership.replicas import replicas
-from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import Name, Servers, SharedServers
-from tests.live.sidecar_process import Load, sidecar_processes
+from tests.live.sidecar_process import Load
 from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.tiers import OLDEST_AND_NEWEST, by_turns, on_each_version
 from tests.live.until import until
@@ -110,7 +110,7 @@ async def test_what_is_copied_is_acknowledged(
 
 
 @pytest.mark.unstoppable
-@pytest.mark.parametrize("retention", RETENTIONS)
+@pytest.mark.parametrize("retention", ["workqueue", pytest.param("interest", marks=pytest.mark.exhaustive)])
 @on_each_version(times=2)
 async def test_kills_at_random_moments_lose_and_double_nothing(
     version: str,
@@ -129,28 +129,19 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
         target=FORGETFUL,  # so that ids help only with what is in flight
     )
     load = Load(await raw_peer(url), here.name)
-    chance = random.Random(version)
-    async with sidecar_processes(tmp_path) as start:
-        for turn in range(times):
-            process = await start(url, here.rule())
-            await process.ready()
-            before = int((await here.state())["messages"])
-            burst = asyncio.create_task(load.burst(3000))
-            await here.holds(before + chance.randrange(1, 3000))
-            if turn == 0:
-                process.send(signal.SIGSTOP)
-                await until(lambda pid=process.pid: stands_still(pid))  # type: ignore[misc]
-                await load.burst(3000)
-            await process.kill()
-            await burst
-        process = await start(url, here.rule())
-        await process.ready()
-        await here.are_all(load)
-        assert await process.stop() == 0, process.log
+    assert await killed_at_random(here, load, url, times, random.Random(version), tmp_path)
+    await here.are_all(load)
 
 
-@pytest.mark.parametrize("retention", RETENTIONS)
-@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize(
+    ("side", "retention"),
+    [
+        ("source", "workqueue"),
+        ("target", "interest"),
+        pytest.param("source", "interest", marks=pytest.mark.exhaustive),
+        pytest.param("target", "workqueue", marks=pytest.mark.exhaustive),
+    ],
+)
 @on_each_version(times=2)
 async def test_each_connection_cut_at_any_moment(
     version: str, times: int, side: str, retention: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer

@@ -186,21 +186,3 @@ async def test_copying_waits_for_either_stream(
         await here.holds(1)
         await until(lambda: bridge.supervisors[0].ready)
     await here.are_exact()
-
-
-async def test_copying_continues_in_a_target_that_was_deleted_and_recreated(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
-) -> None:
-    url = await servers.url(twin_version)
-    peer = await raw_peer(url)
-    here = await Copies.make(peer, unique_name("again"))
-    await peer.store(f"{here.name}.x".encode(), b"1")
-    async with running(settings_for(url, here.rule())) as bridge:
-        await here.holds(1)
-        await peer.api(f"STREAM.DELETE.{here.target}")
-        await peer.store(f"{here.name}.x".encode(), b"2")
-        await until(lambda: not bridge.supervisors[0].ready)
-        await peer.create_stream(name=here.target, subjects=[f"{here.target}.>"])
-        await here.holds(2)
-        await until(lambda: bridge.supervisors[0].ready)
-    await here.are_exact()

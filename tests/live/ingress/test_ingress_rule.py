@@ -25,7 +25,6 @@ from nats_transforms.transform import compile_transform
 from tests.drawn.messages import draw_block, draw_payload
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Name, Servers, SharedServers
-from tests.live.sidecar_process import sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.until import LIMIT, until
@@ -251,26 +250,6 @@ async def _burst(peer: RawPeer, name: str, first: int, messages: int) -> int:
 
 async def _holds(peer: RawPeer, stream: str, messages: int) -> bool:
     return bool((await peer.api(f"STREAM.INFO.{stream}"))["state"]["messages"] >= messages)
-
-
-async def test_sigterm_under_load(
-    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
-) -> None:
-    name = unique_name("sigterm")
-    url = await servers.url("2.15.3")
-    peer = await raw_peer(url)
-    await peer.create_stream(name=name, subjects=[f"kept{name}.>"], storage="memory")
-    published = 0
-    async with sidecar_processes(tmp_path) as start:
-        processes = [await start(url, renaming(name)) for _ in range(2)]
-        for process in processes:
-            await process.ready()
-        leaving = asyncio.create_task(processes[0].stop())
-        while not leaving.done():
-            published = await _burst(peer, name, published, 200)
-        assert await leaving == 0
-        await until(lambda: _holds(peer, name, published))
-    assert sorted(int(message.payload) for message in await kept(peer, name)) == list(range(published))
 
 
 async def test_an_atomic_batch(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:

@@ -30,7 +30,6 @@ from nats_bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeCluster, NativeServer
 from tests.live.copies import Copies
-from tests.live.cut_wire import cut_wire
 from tests.live.leadership.leases import LONG, free, lease, write_lease
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
@@ -75,20 +74,6 @@ async def test_the_bucket_is_made_and_a_lease_is_released(
     assert (freed["holder"], freed["released"]) == (held["holder"], True)
     config = (await here.peer.api(f"STREAM.INFO.KV_{here.name}"))["config"]
     assert (config["max_msgs_per_subject"], config["storage"]) == (1, "file")
-
-
-async def test_a_leader_that_cannot_renew_does_not_say_that_it_leads(
-    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
-) -> None:
-    url = await servers.url(newest_version)
-    here = await Scene.make(await raw_peer(url), unique_name("unsure"))
-    async with cut_wire(url) as wire, running(settings(wire.url, here.name, here.rule(), ttl=2.0)) as sidecar:
-        await until(lambda: sidecar.supervisors[0].leader is True)
-        wire.hold_back()
-        wire.cut()
-        await until(lambda: sidecar.supervisors[0].leader is False)
-        wire.let_through()
-        await until(lambda: sidecar.supervisors[0].leader is True)
 
 
 async def test_a_lease_is_written_only_over_the_revision_that_is_expected(
