@@ -31,10 +31,10 @@ def test_dots_split_before_functions_are_seen(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ALL)
-@pytest.mark.parametrize("bad", ["foo.", ".foo", "foo..bar", "foo.>.bar"])
-def test_empty_tokens_and_tokens_after_rest_are_invalid(bad: str, version: str) -> None:
-    assert refusal(bad, "bar", version).reason == "invalid subject"
-    assert refusal("foo", bad, version).code == "invalid_subject"
+def test_empty_tokens_and_tokens_after_rest_are_invalid(version: str) -> None:
+    for bad in ["foo.", ".foo", "foo..bar", "foo.>.bar"]:
+        assert refusal(bad, "bar", version).reason == "invalid subject"
+        assert refusal("foo", bad, version).code == "invalid_subject"
 
 
 @pytest.mark.parametrize("version", ALL)
@@ -62,9 +62,9 @@ def test_a_destination_has_no_star_token_and_rest_is_in_both_or_in_neither(versi
 
 
 @pytest.mark.parametrize("version", ALL)
-@pytest.mark.parametrize("subject", ["a", "a..b", "", "*", "a.>", "."])
-def test_rest_to_rest_returns_the_subject_without_any_check(subject: str, version: str) -> None:
-    assert result(">", ">", subject, version) == subject.encode()
+def test_rest_to_rest_returns_the_subject_without_any_check(version: str) -> None:
+    for subject in ["a", "a..b", "", "*", "a.>", "."]:
+        assert result(">", ">", subject, version) == subject.encode()
 
 
 @pytest.mark.parametrize("token", ["a$1", "$1-$1", "x{{wildcard(1)}}", "{{wildcard(1)}}x", "{{wildcard(1)}"])
@@ -159,18 +159,18 @@ def test_the_number_of_arguments_is_checked() -> None:
 
 
 @pytest.mark.parametrize("version", ALL)
-@pytest.mark.parametrize("token", ["$2", "{{wildcard(2)}}", "{{split(2,-)}}", "{{partition(3,1,2)}}"])
-def test_an_index_above_the_number_of_stars_is_out_of_range(token: str, version: str) -> None:
-    assert refusal("foo.*", token, version).reason == (
-        f"invalid mapping destination: wildcard index out of range in {token}: [2]"
-    )
+def test_an_index_above_the_number_of_stars_is_out_of_range(version: str) -> None:
+    for token in ["$2", "{{wildcard(2)}}", "{{split(2,-)}}", "{{partition(3,1,2)}}"]:
+        assert refusal("foo.*", token, version).reason == (
+            f"invalid mapping destination: wildcard index out of range in {token}: [2]"
+        )
 
 
 @pytest.mark.parametrize("version", ALL)
-@pytest.mark.parametrize("token", ["$0", "$-1", "{{wildcard(0)}}", "{{wildcard(-7)}}", "{{splitfromleft(0,9)}}"])
-def test_index_zero_and_negatives_mean_the_first_token_of_the_subject(token: str, version: str) -> None:
-    assert result("foo.*", f"{token}.x", "foo.a", version) == b"foo.x"
-    assert result("*.*", f"{token}.$2", "w.a", version) == b"w.a"
+def test_index_zero_and_negatives_mean_the_first_token_of_the_subject(version: str) -> None:
+    for token in ["$0", "$-1", "{{wildcard(0)}}", "{{wildcard(-7)}}", "{{splitfromleft(0,9)}}"]:
+        assert result("foo.*", f"{token}.x", "foo.a", version) == b"foo.x"
+        assert result("*.*", f"{token}.$2", "w.a", version) == b"w.a"
 
 
 def test_a_source_with_only_a_rest_takes_index_zero_but_on_2_10_and_2_11() -> None:
