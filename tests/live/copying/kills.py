@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from tests.live.copies import Copies
@@ -13,11 +14,14 @@ from tests.live.sidecar_process import Load, SidecarProcess, sidecar_processes
 from tests.live.until import until
 
 
-async def killed_at_random(here: Copies, load: Load, url: str, times: int, chance: random.Random, folder: Path) -> int:
-    """Publish a load while sidecars are killed, and let the last one copy it; how many kills left something uncopied.
+async def killed_at_random(
+    here: Copies, load: Load, complete: Callable[[], Awaitable[None]], url: str, times: int, folder: Path
+) -> int:
+    """Publish a load while sidecars are killed, and let the last one `complete` it.
 
-    However fast it copies, the first one is killed with something that it has not copied.
+    Returns how many kills left something uncopied. However fast it copies, the first one does.
     """
+    chance = random.Random(here.name)
     during_load = 0
     async with sidecar_processes(folder) as start:
 
@@ -39,6 +43,6 @@ async def killed_at_random(here: Copies, load: Load, url: str, times: int, chanc
             await burst
             during_load += int((await here.state())["messages"]) < load.published
         process = await started()
-        await here.holds(load.published)
+        await complete()
         assert await process.stop() == 0, process.log
     return during_load

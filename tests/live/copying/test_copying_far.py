@@ -55,6 +55,7 @@ def in_flight(bridge: Sidecar) -> int:
     return sum(supervisor.metrics.in_flight() for supervisor in bridge.supervisors)
 
 
+@pytest.mark.exhaustive  # a kill is a cut as well, and more
 async def test_a_cut_in_the_middle_of_a_wide_window_loses_and_doubles_nothing(
     newest_version: str, servers: SharedServers, raw_peer: OpenPeer, unique_name: Callable[[str], str]
 ) -> None:

@@ -129,8 +129,7 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
         target=FORGETFUL,  # so that ids help only with what is in flight
     )
     load = Load(await raw_peer(url), here.name)
-    assert await killed_at_random(here, load, url, times, random.Random(version), tmp_path)
-    await here.are_all(load)
+    assert await killed_at_random(here, load, lambda: here.are_all(load), url, times, tmp_path)
 
 
 @pytest.mark.parametrize(

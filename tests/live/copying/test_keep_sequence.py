@@ -18,6 +18,7 @@ from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Load, sidecar_processes
 from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.stored_messages import stored_messages
+from tests.live.tiers import EACH
 from tests.live.until import until
 
 
@@ -90,6 +91,7 @@ async def test_deleted_messages_are_gaps_in_the_copy_too(
     await are_equal(here)
 
 
+@pytest.mark.parametrize("twin_version", EACH)
 async def test_kills_keep_the_numbers(
     twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:

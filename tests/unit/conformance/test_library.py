@@ -13,6 +13,7 @@ from nats_conformance.errors import SubjectError
 from nats_conformance.implementations.library import LibrarySubject
 from nats_conformance.outcome import Outcome
 from nats_conformance.subject import CannotPlay
+from tests.live.tiers import by_turns, with_all
 from tests.unit.conformance.playing import opened, outcomes
 
 ADAPTER = (sys.executable, str(Path(__file__).parents[3] / "docs" / "reference_adapter.py"))
@@ -129,8 +130,7 @@ async def test_an_adapter_that_offers_less_is_asked_less(offer: str) -> None:
         assert found[Outcome.INAPPLICABLE] > 10
 
 
-@pytest.mark.parametrize("version", ["2.9.10", pytest.param("2.10.27", marks=pytest.mark.exhaustive), "2.15.1"])
-@pytest.mark.parametrize("offer", ["transform", "bare_transform"])
+@by_turns("version, offer", ["2.9.10", *with_all("2.10.27"), "2.15.1"], ["transform", "bare_transform"])
 async def test_a_library_of_transforms_alone_can_pass(offer: str, version: str) -> None:
     cases = [each for each in read_catalogue() if each.transform is not None][::4]
     cases.append(case("adr30/places/destination/3"))
