@@ -18,26 +18,14 @@ from benchmarks.figures import Ratio, Report
 from benchmarks.spark import arms, plain
 from benchmarks.spark.figures import Figure, draw, slope
 from benchmarks.spark.processes import run_job
-from benchmarks.spark.scene import Scene, scene
+from benchmarks.spark.scene import CONFIG, Scene, reported_of, scene
 from benchmarks.workers import worker
-from nats_conformance.native_servers import ServersError
 
 _ARMS = ("read", "write", "transform", "backfill", "diff")
 _PLAIN = 200_000  # messages for nats-py: it is slow, and as slow with more
 _DIFFED = 5  # million a side, whatever else is measured
 _LIMIT = 3600.0  # seconds that one arm may take
 _GIB = 1 << 30
-CONFIG = """\
-connections:
-  default: {{servers: ["{url}"]}}
-dialect: native
-rules:
-  - name: bench
-    kind: sources
-    stream: COPY
-    sources:
-      - {{name: BENCH, subject_transforms: [{{src: "bench.*", dest: "copy.{{{{wildcard(1)}}}}"}}]}}
-"""
 
 
 class Measuring:
@@ -201,24 +189,20 @@ def main(given: Sequence[str] | None = None) -> int:
     }
     caption = ", ".join(f"{name} {value}" for name, value in environment.items())
     print(caption, flush=True)
-    try:
+
+    def measured() -> Report:
         with scene(options.server_version) as here, tempfile.TemporaryDirectory() as folder:
             measuring = Measuring(here, Path(folder), sorted(options.sizes), sorted(options.cores))
             for name in options.names or _ARMS:
                 getattr(measuring, name)()
-    except (BenchmarkError, ServersError, OSError) as error:
-        sys.stderr.write(f"benchmarks: {error}\n")
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    found = report(measuring.figures)
-    print(f"\n{found}", flush=True)
-    if options.json:
-        reported = {"environment": environment, "figures": [figure.as_dict() for figure in measuring.figures]}
-        options.json.write_text(json.dumps(reported, indent=2) + "\n", "utf-8")
-    if options.plot:
-        draw(measuring.figures, options.plot, cores=max(options.cores), caption=caption)
-    return 1 if any(ratio.reached is False for ratio in found.ratios) else 0
+        if options.json:
+            reported = {"environment": environment, "figures": [figure.as_dict() for figure in measuring.figures]}
+            options.json.write_text(json.dumps(reported, indent=2) + "\n", "utf-8")
+        if options.plot:
+            draw(measuring.figures, options.plot, cores=max(options.cores), caption=caption)
+        return report(measuring.figures)
+
+    return reported_of(measured)
 
 
 def _numbers(text: str) -> list[int]:

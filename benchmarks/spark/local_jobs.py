@@ -18,22 +18,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.spark.scene import SOURCE, Scene, scene
+from benchmarks.spark.scene import CONFIG, SOURCE, Scene, scene
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.settings import Connection
 from nats_bridge_spark.connections import connected
 
-_CONFIG = """\
-connections:
-  default: {{servers: ["{url}"]}}
-rules:
-  - name: bench
-    kind: sources
-    stream: COPY
-    sources:
-      - {{name: BENCH, subject_transforms: [{{src: "bench.*", dest: "copy.{{{{wildcard(1)}}}}"}}]}}
-"""
 _BRIDGE = (sys.executable, "-m", "nats_bridge")
 _LOOK = 0.1  # seconds
 
@@ -87,7 +77,7 @@ def measure(here: Scene, messages: int, folder: Path) -> None:
     """Run every job, and the plain programs, and print a line for each."""
     here.fill(messages)
     config = folder / "bench.yaml"
-    config.write_text(_CONFIG.format(url=here.url))
+    config.write_text(CONFIG.format(url=here.url))
     server, capture = ("--server", here.url), str(folder / "capture")
     to_copy = ("--transform", "bench.*", "copy.$1")
 

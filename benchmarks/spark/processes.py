@@ -102,13 +102,14 @@ def run_job(folder: Path, cores: int, *words: str, exits: tuple[int, ...] = (0,)
     Args:
         folder: where it runs.
         cores: of this machine, for Spark.
-        words: the command, without `--json` and `--spark spark.master`.
+        words: the command, without `--json` and, except for a backfill, `--spark spark.master`.
         exits: exit codes that are good.
 
     Raises:
         BenchmarkError: it failed.
     """
-    command = [sys.executable, "-m", "nats_bridge", *words, "--json", "--spark", f"spark.master=local[{cores}]"]
+    command = [sys.executable, "-m", "nats_bridge", *words, "--json"]
+    command += [] if words[0] == "backfill" else ["--spark", f"spark.master=local[{cores}]"]
     with peak_of_tree() as peak:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode not in exits:

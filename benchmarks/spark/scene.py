@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+from benchmarks.errors import BenchmarkError
+from benchmarks.figures import Report
 from benchmarks.load import SUBJECTS, publish_all
 from benchmarks.raw_socket import RawSocket
-from nats_conformance.native_servers import NativeServer, fetch
+from nats_conformance.native_servers import NativeServer, ServersError, fetch
 
 SOURCE = "BENCH"
 _LOOK = 0.5  # seconds
+CONFIG = """\
+connections:
+  default: {{servers: ["{url}"]}}
+dialect: native
+rules:
+  - name: bench
+    kind: sources
+    stream: COPY
+    sources:
+      - {{name: BENCH, subject_transforms: [{{src: "bench.*", dest: "copy.{{{{wildcard(1)}}}}"}}]}}
+"""
 
 
 class Scene:
@@ -87,3 +101,16 @@ def scene(version: str) -> Iterator[Scene]:
     """A server of this version on loopback, stopped and forgotten at the end."""
     with NativeServer(binary=fetch(version)) as server:
         yield Scene(server)
+
+
+def reported_of(measured: Callable[[], Report]) -> int:
+    """Measure and report; 0 when every target was reached, 1 when one was not, 2 when something was not measured."""
+    try:
+        found = measured()
+    except (BenchmarkError, ServersError, OSError) as error:
+        sys.stderr.write(f"benchmarks: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    print(f"\n{found}", flush=True)
+    return 1 if any(ratio.reached is False for ratio in found.ratios) else 0

@@ -18,12 +18,10 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Ratio, Report
 from benchmarks.go_copier.build import built
 from benchmarks.spark import arms, plain
-from benchmarks.spark.__main__ import CONFIG
 from benchmarks.spark.local_jobs import Cost, cost_of
 from benchmarks.spark.processes import peak_of_tree, run_job
-from benchmarks.spark.scene import SOURCE, Scene, scene
+from benchmarks.spark.scene import CONFIG, SOURCE, Scene, reported_of, scene
 from benchmarks.workers import worker
-from nats_conformance.native_servers import ServersError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,21 +168,18 @@ def main(given: Sequence[str] | None = None) -> int:
     options = parser.parse_args(given)
     if unknown := [name for name in options.names if name not in _NAMES]:
         parser.error(f"unknown benchmark '{unknown[0]}': there are {', '.join(_NAMES)}")
-    try:
+
+    def measured() -> Report:
         with scene(options.server_version) as here, tempfile.TemporaryDirectory() as folder:
             here.fill(options.messages)
             turns = Turns(here, Path(folder), options.messages, options.cores)
             for name in options.names or _NAMES:
                 for _ in range(options.turns):
                     getattr(turns, name)()
-    except (BenchmarkError, ServersError, OSError) as error:
-        sys.stderr.write(f"benchmarks: {error}\n")
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    found = report(turns.costs, options.messages)
-    print(f"{options.messages:,} messages, {options.cores} cores\n\n{found}", flush=True)
-    return 1 if any(ratio.reached is False for ratio in found.ratios) else 0
+        print(f"{options.messages:,} messages, {options.cores} cores")
+        return report(turns.costs, options.messages)
+
+    return reported_of(measured)
 
 
 if __name__ == "__main__":
