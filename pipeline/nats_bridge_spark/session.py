@@ -7,6 +7,7 @@ Under `spark-submit` (which started this process) its settings apply, and only m
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,6 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from nats_bridge.cli.asking import quiet_logs
 from nats_bridge_spark.errors import JobFailedError, JobStoppedError, SparkMissingError
 from nats_bridge_spark.failures import failure, meaning_of_start
-from nats_bridge_spark.java import require_java
 from nats_bridge_spark.progress import listening
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 _INSTALL: Final = "pip install nats-bridge-spark"
-_DEFAULTS: Final = {
-    "spark.ui.enabled": "false",
-}
+_JAVA: Final = 17
+"""The oldest Java that Spark 4 runs on."""
+_DEFAULTS: Final = {"spark.ui.enabled": "false"}
 # Spark treats a Python program like its shells, which set this themselves by default.
 _FROM_THE_START: Final = {"spark.ui.showConsoleProgress": "false"}
 _ON_THIS_MACHINE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -68,6 +68,7 @@ def job_session(name: str, *, settings: Mapping[str, str] | None = None) -> Iter
         PipelineError: any error inside the block, in one or two lines (`failures.failure`).
         JobStoppedError: SIGINT or SIGTERM came.
     """
+    require_libraries()
     place = Path(tempfile.mkdtemp(prefix="nats-bridge-spark-"))
     log = place / "spark.log"
     is_ours = not _is_there()
@@ -139,26 +140,23 @@ def _session(name: str, master: str | None, settings: dict[str, str], log: IO[by
     if "spark.pyspark.python" not in settings:
         # Otherwise workers would use any `python3` on the path, which may lack pyarrow and this package.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if not _is_there():
+    builder = SparkSession.builder
+    if _is_there():
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+    else:
         if SparkContext._gateway is None:
             SparkContext._ensure_initialized(gateway=_started_java(settings, log))
-        # The settings of spark-submit, spark-defaults.conf and the environment are known now.
-        conf = SparkConf()
+        conf = SparkConf()  # the settings of spark-submit, spark-defaults.conf and the environment are known now
         for key, value in settings.items():
             conf.set(key, value)
         is_local = (conf.get("spark.master") or "local").startswith("local")
-        defaults = {**_DEFAULTS, **_ON_THIS_MACHINE} if is_local else _DEFAULTS
-        for key, value in defaults.items():
+        for key, value in (_DEFAULTS | _ON_THIS_MACHINE if is_local else _DEFAULTS).items():
             conf.setIfMissing(key, value)
         if not is_submitted():
-            conf.setIfMissing("spark.master", "local[*]")
-            conf.setAppName(name)
-        spark = SparkSession.builder.config(conf=conf).getOrCreate()
-    else:
-        builder = SparkSession.builder
-        for key, value in settings.items():
-            builder = builder.config(key, value)
-        spark = builder.getOrCreate()
+            conf.setIfMissing("spark.master", "local[*]").setAppName(name)
+        builder = builder.config(conf=conf)
+    spark = builder.getOrCreate()
     register(spark)
     return spark
 
@@ -192,31 +190,25 @@ def _started_java(settings: dict[str, str], log: IO[bytes] | None) -> Any:
 
 def _is_there() -> bool:
     """Return whether this process has a session, in any thread."""
-    try:
-        from pyspark import SparkContext
-    except ImportError:
-        return False
+    from pyspark import SparkContext
+
     return SparkContext._active_spark_context is not None
 
 
 def _end() -> None:
     """End the session, and the JVM if this process started it."""
-    try:
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
-    except ImportError:
-        return
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
     gateway: Any = SparkContext._gateway
     with suppress(Exception):  # Java may be gone
-        context = SparkContext._active_spark_context
-        if context is not None:
+        if _is_there():
             SparkSession.builder.getOrCreate().stop()
     if gateway is None or is_submitted():
         return
     with suppress(Exception):
         gateway.shutdown()
-    SparkContext._gateway = None
-    SparkContext._jvm = None
+    SparkContext._gateway = SparkContext._jvm = None
     process: subprocess.Popen[bytes] = gateway.proc
     if process.stdin:
         process.stdin.close()  # the sign to end
@@ -225,3 +217,26 @@ def _end() -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def require_java() -> int:
+    """Look for Java like Spark, in `JAVA_HOME` or else on the path. Return its major version.
+
+    Raises:
+        SparkMissingError: there is none, it does not run, or it is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin" if home else None)
+    if java is None and home:
+        raise SparkMissingError(f"JAVA_HOME={home} has no bin/java: set it to a Java {_JAVA} or newer, or unset it")
+    if java is None:
+        raise SparkMissingError(f"Java is not installed: Spark needs Java {_JAVA} or newer on the path, or JAVA_HOME")
+    ran = subprocess.run([java, "-version"], capture_output=True, text=True, errors="replace", check=False)
+    said = ran.stderr + ran.stdout
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    if ran.returncode or version is None:
+        first = next(iter(said.strip().splitlines()), "nothing")
+        raise SparkMissingError(f"{java} -version: exit code {ran.returncode}, and it says: {first}")
+    if int(version[1]) < _JAVA:
+        raise SparkMissingError(f"{java} is Java {version[1]}: Spark needs Java {_JAVA} or newer")
+    return int(version[1])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nats_bridge_spark.errors import SparkMissingError
-from nats_bridge_spark.java import require_java
+from nats_bridge_spark.session import require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
