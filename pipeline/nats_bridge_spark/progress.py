@@ -17,6 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from nats_bridge_spark.errors import JobStoppedError
+from nats_bridge_spark.reports import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -265,7 +266,7 @@ def summary(job: str, messages: int, seconds: float) -> str:
     """Return the line at the end: `capture ORDERS: 5,000,000 messages in 42.1 s (118,765/s)`."""
     rate = f" ({messages / seconds:,.0f}/s)" if messages and seconds > 0 else ""
     took = f"{seconds:.1f} s" if seconds < 600 else span(seconds)
-    return f"{job}: {messages:,} message{'' if messages == 1 else 's'} in {took}{rate}"
+    return f"{job}: {counted(messages, 'message')} in {took}{rate}"
 
 
 def span(seconds: float) -> str:

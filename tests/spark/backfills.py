@@ -7,8 +7,11 @@ import json
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import pytest
+
 from nats_bridge.settings import Connection, Settings
 from nats_bridge_spark.backfill.job import BackfillRequest, EntrySummary, backfill
+from nats_bridge_spark.capture import chunk_writing
 from nats_bridge_spark.capture.capturing import CaptureRequest, capture
 from nats_bridge_spark.capture.saved_stream import SAVED
 from nats_bridge_spark.progress import Progress
@@ -20,7 +23,7 @@ Raw: TypeAlias = tuple[bytes, bytes, bytes]
 
 async def backfilled(settings: Settings, rule: str = "rule", **wanted: Any) -> list[EntrySummary]:
     """Run a backfill; what it says."""
-    return await asyncio.to_thread(backfill, settings, BackfillRequest(rule, **wanted), None)
+    return await asyncio.to_thread(backfill, settings, BackfillRequest(rule, **wanted))
 
 
 async def held(peer: RawPeer, stream: str) -> list[Raw]:
@@ -30,8 +33,10 @@ async def held(peer: RawPeer, stream: str) -> list[Raw]:
 
 async def captured(url: str, stream: str, folder: Path, *, first: int | None = None, created: str = "") -> None:
     """Make a capture of a stream, in small chunks; one that says it is of a stream that was created at another time."""
-    wanted = CaptureRequest(Connection(servers=(url,)), stream, str(folder), begin=first, chunk=20)
-    await asyncio.to_thread(capture, None, wanted, Progress("capture"))
+    wanted = CaptureRequest(Connection(servers=(url,)), stream, str(folder), begin=first)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(chunk_writing, "MESSAGES", 20)
+        await asyncio.to_thread(capture, None, wanted, Progress("capture"))
     if created:
         saved = json.loads((folder / SAVED).read_text())
         saved["extent"] |= {"created": created, "seen": []}

@@ -13,11 +13,13 @@ import pyarrow as pa
 import pytest
 
 from nats_bridge_spark.diff import run
-from nats_bridge_spark.diff.local_rows import LocalRows, local_engine
+from nats_bridge_spark.diff.comparing import Comparison
+from nats_bridge_spark.diff.local_rows import _LocalRows, local_engine
 from nats_bridge_spark.diff.rows import Rows
 from nats_bridge_spark.diff.run import DiffResult
-from nats_bridge_spark.diff.sides import DiffRequest, SideLocation
-from nats_bridge_spark.diff.spark_rows import SparkRows, spark_engine
+from nats_bridge_spark.diff.sides import SideLocation
+from nats_bridge_spark.diff.spark_rows import _SparkRows, spark_engine
+from nats_bridge_spark.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,19 +37,21 @@ class Comparing:
     spark: Spark
 
     @contextmanager
-    def compared(self, left: SideLocation, right: SideLocation, wanted: DiffRequest) -> Iterator[DiffResult]:
+    def compared(
+        self, left: SideLocation, right: SideLocation, wanted: Comparison, allowed: frozenset[str] = frozenset()
+    ) -> Iterator[DiffResult]:
         """Compare."""
         with local_engine() if self.spark is None else spark_engine(self.spark) as engine:
-            yield run.compared(engine, left, right, wanted)
+            yield run.compared(engine, left, right, wanted, allowed, Progress("diff"))
 
     @contextmanager
     def rows(self, table: pa.Table) -> Iterator[Rows]:
         """Rows of a table."""
         with tempfile.TemporaryDirectory() as folder:
             if self.spark is None:
-                yield LocalRows(table.schema, (table.to_batches,), Path(folder))
+                yield _LocalRows(table.schema, (table.to_batches,), Path(folder))
             else:
-                yield SparkRows(self.spark.createDataFrame(table), [])
+                yield _SparkRows(self.spark.createDataFrame(table), [])
 
     def findings(self, result: DiffResult) -> list[tuple[Any, ...]]:
         """All findings, by kind, sequences and field."""

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 VERSION = "2.10.27"
+_ONE_A_CHUNK = """
+from nats_bridge.cli import main
+from nats_bridge_spark.capture import chunk_writing
+chunk_writing.MESSAGES = 1
+main()
+"""
 ROOT = Path(__file__).parents[2]
 
 
@@ -34,7 +40,7 @@ ROOT = Path(__file__).parents[2]
 async def capturing(place: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """The running command; its temporary files are below `place`, by which its processes are recognised."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nats_bridge", "capture", *arguments, "--spark", "spark.driver.memory=512m"),
+        *(sys.executable, "-c", _ONE_A_CHUNK, "capture", *arguments, "--spark", "spark.driver.memory=512m"),
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(place)},
         stdout=asyncio.subprocess.PIPE,
@@ -59,7 +65,7 @@ def processes_of(place: Path) -> list[str]:
 
 
 def held(kept: Path) -> int:
-    capture = capture_in(place_of(None, str(kept)))
+    capture = capture_in(place_of(str(kept)))
     return capture.messages if capture else 0
 
 
@@ -82,7 +88,7 @@ async def test_killed_stopped_and_run_again(
     await peer.create_stream(name=stream, subjects=[stream])
     for _ in range(400):
         await peer.store(stream.encode(), b"x" * 100)
-    arguments = (stream, str(kept), "--server", url, "--chunk", "1")
+    arguments = (stream, str(kept), "--server", url)
     async with capturing(tmp_path, *arguments) as process:
         await seen(lambda: held(kept) >= 3 or process.returncode is not None)
         process.kill()  # wherever it is now
@@ -133,7 +139,6 @@ def entries(kept: Path) -> list[str]:
         (["--continuous", "9", "--to", "1"], 2, "--continuous: has no end"),
         (["--from", "yesterday"], 2, "--from: 'yesterday' is not a time"),
         (["--subjects", "a..b"], 2, "--subjects: 'a..b' is not a subject"),
-        (["--chunk", "0"], 2, "invalid value for '--chunk'"),
     ],
 )
 def test_what_cannot_be(

@@ -43,7 +43,7 @@ class Running:
     def held(self) -> int:
         if self.task.done():
             self.task.result()
-        capture = capture_in(place_of(None, str(self.kept)))
+        capture = capture_in(place_of(str(self.kept)))
         return capture.messages if capture else 0
 
     async def stop(self) -> CaptureResult:
@@ -85,7 +85,7 @@ async def test_new_messages_come_as_they_are_stored(
         await store(peer, stream, 5)
         await seen(lambda: job.held() == 10)
         result = await job.stop()
-    assert (result.messages, result.first, result.last, result.next) == (10, 1, 10, 11)
+    assert (result.messages, result.first_sequence, result.last_sequence, result.next_sequence) == (10, 1, 10, 11)
     assert job.sequences() == list(range(1, 11))
 
 

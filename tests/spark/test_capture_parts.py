@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nats_bridge.client.stream_identity import MessageStamp
+from nats_bridge_spark.capture import chunk_writing
 from nats_bridge_spark.capture.chunk_writing import end_of_chunk, tasks_for
 from nats_bridge_spark.capture.folder import Capture, Chunk
 from nats_bridge_spark.capture.saved_stream import CaptureExtent, SavedStream
@@ -14,19 +15,19 @@ from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.source.stream_state import removes_messages
 
 
-def test_where_chunks_end() -> None:
-    def ends(first: int, last: int, remaining: int | None, average: int = 100, chunk: int = 10) -> int:
-        return end_of_chunk(first, last, remaining=remaining, average=average, chunk=chunk)
+def test_where_chunks_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(first: int, last: int, remaining: int, average: int = 100) -> int:
+        return end_of_chunk(first, last, remaining=remaining, average=average)
+
+    monkeypatch.setattr(chunk_writing, "MESSAGES", 10)
 
     assert ends(1, 100, 100) == 10
-    assert ends(1, 100, None) == 10
     assert ends(1, 100, 10) == 100
     assert ends(1, 100, 0) == 100
     assert ends(91, 100, 10) == 100
     assert ends(1, 1_000_000_000, 20) == 500_000_000
-    assert ends(1, 100, 100_000) == 10
     assert ends(1, 100, 100, average=2**31) == 1
-    assert ends(1, 100, 100, average=2**40, chunk=5) == 1
+    assert ends(1, 100, 100, average=2**40) == 1
 
 
 def test_how_many_tasks() -> None:

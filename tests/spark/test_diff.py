@@ -12,10 +12,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from nats_bridge_spark.diff.comparing import Comparison
 from nats_bridge_spark.diff.details import order_findings
 from nats_bridge_spark.diff.rules import transform_of
 from nats_bridge_spark.diff.run import DiffResult
-from nats_bridge_spark.diff.sides import DiffRequest, SideLocation
+from nats_bridge_spark.diff.sides import SideLocation
 from nats_bridge_spark.errors import OptionError, PipelineError, SchemaError
 from tests.spark.engines import Comparing, Spark
 from tests.spark.histories import Stored, block, history
@@ -44,13 +45,18 @@ def compare(engine: Comparing, tmp_path: Path, last_result: list[DiffResult]) ->
     """Compare two lists of messages; the findings by kind, without their values where there are none."""
 
     def run(
-        left: list[Stored], right: list[Stored], *, streams: tuple[str, str] = ("L", "R"), **wanted: object
+        left: list[Stored],
+        right: list[Stored],
+        *,
+        streams: tuple[str, str] = ("L", "R"),
+        allowed: frozenset[str] = frozenset(),
+        **wanted: object,
     ) -> object:
         place = tmp_path / f"{len(last_result)}"
         left_folder = history(place / "left", left, stream=streams[0])
         right_folder = history(place / "right", right, stream=streams[1])
         sides = SideLocation(str(left_folder)), SideLocation(str(right_folder))
-        with engine.compared(*sides, DiffRequest(**wanted)) as result:  # type: ignore[arg-type]
+        with engine.compared(*sides, Comparison(**wanted), allowed) as result:  # type: ignore[arg-type]
             last_result.append(result)
             found: dict[str, list[tuple[object, ...]]] = {}
             for kind, *row in engine.findings(result):
@@ -333,7 +339,7 @@ def test_ranges_and_subjects(engine: Comparing, tmp_path: Path) -> None:
         SideLocation(str(left), first=11, subjects=("a.1", "b.>")),
         SideLocation(str(right), last=60, subjects=("*.1",)),
     )
-    with engine.compared(*sides, DiffRequest()) as result:
+    with engine.compared(*sides, Comparison()) as result:
         assert result.is_equal
         assert result.counts.common == len([number for number in range(11, 61) if number % 3 == 1])
 
@@ -345,8 +351,8 @@ def test_wrong_sides_are_reported_in_a_line(engine: Comparing, tmp_path: Path) -
     theirs = history(
         tmp_path / "theirs", [Stored(n, "a", block(b"Nats-Stream-Source: B %d" % n)) for n in range(1, 11)]
     )
-    mixed = history(tmp_path / "mixed" / "1", [Stored(1)], stream="ONE").parent
-    history(mixed / "2", [Stored(2)], stream="TWO")
+    mixed = history(tmp_path / "mixed" / "n=1", [Stored(1)], stream="ONE").parent
+    history(mixed / "n=2", [Stored(2)], stream="TWO")
     other = tmp_path / "other"
     other.mkdir()
     pyarrow.parquet.write_table(pyarrow.table({"id": [0, 1, 2]}), other / "part-0.parquet")
@@ -354,7 +360,7 @@ def test_wrong_sides_are_reported_in_a_line(engine: Comparing, tmp_path: Path) -
     def reported(left: Path, right: Path, **wanted: object) -> str:
         with (
             pytest.raises(PipelineError) as error,
-            engine.compared(SideLocation(str(left)), SideLocation(str(right)), DiffRequest(**wanted)),  # type: ignore[arg-type]
+            engine.compared(SideLocation(str(left)), SideLocation(str(right)), Comparison(**wanted)),  # type: ignore[arg-type]
         ):
             pass
         return str(error.value)
@@ -363,12 +369,12 @@ def test_wrong_sides_are_reported_in_a_line(engine: Comparing, tmp_path: Path) -
     assert reported(none, some) == f"capture {none}: there are no messages"
     assert "has no column stream, subject, sequence, header_block, data" in reported(some, other)
     assert "cannot be read as Parquet" in reported(some, tmp_path / "nothing")
-    assert "several streams, such as ONE and TWO" in reported(mixed / "*", some)
+    assert "several streams, such as ONE and TWO" in reported(mixed, some)
     assert "nothing shows which messages" in reported(some, ours)
     assert "no message in common by provenance" in reported(ours, theirs, by="provenance")
     assert "no message in common by provenance:right" in reported(ours, theirs, by="provenance:right")
-    assert "belongs to --by provenance:right" in reported(ours, theirs, by="provenance", source="X")
-    with pytest.raises(SchemaError), engine.compared(SideLocation(str(some)), SideLocation(str(other)), DiffRequest()):
+    assert "belongs to --by provenance:right" in reported(ours, theirs, by="provenance", source=b"X")
+    with pytest.raises(SchemaError), engine.compared(SideLocation(str(some)), SideLocation(str(other)), Comparison()):
         pass
-    with pytest.raises(OptionError), engine.compared(SideLocation(str(some)), SideLocation(str(some)), DiffRequest()):
+    with pytest.raises(OptionError), engine.compared(SideLocation(str(some)), SideLocation(str(some)), Comparison()):
         pass

@@ -115,10 +115,12 @@ def test_findings_are_not_written_over(sides: tuple[Path, Path], tmp_path: Path)
     assert ran.stderr.splitlines()[-1] == f"--out {tmp_path}: File exists"
 
 
-def test_one_process_does_not_reach_what_only_spark_reaches(sides: tuple[Path, Path]) -> None:
-    ran = command("diff", sides[0], "hdfs://host/right", "--engine", "local")
+def test_an_address_of_another_kind_is_refused(sides: tuple[Path, Path]) -> None:
+    ran = command("diff", sides[0], "hdfs://host/right")
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "--engine local: only Spark reaches hdfs://host/right; leave it out\n"
+    assert ran.stderr == (
+        "hdfs://host/right: is neither a directory of this machine nor an address in S3 (s3://BUCKET/DIR)\n"
+    )
 
 
 async def test_a_job_that_is_stopped(native_server: Servers, raw_peer: OpenPeer, tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from nats_bridge.settings import Connection, Settings
+from nats_bridge_spark.diff.comparing import Comparison
 from nats_bridge_spark.diff.rules import rule_of
-from nats_bridge_spark.diff.sides import DiffRequest, SideLocation
+from nats_bridge_spark.diff.sides import SideLocation
 from nats_bridge_spark.errors import PipelineError
 from tests.live.raw_messages import RawPeer
 from tests.live.shared_servers import Name
@@ -51,9 +52,9 @@ def engine(session: Spark) -> Comparing:
 
 
 def found(
-    engine: Comparing, left: SideLocation, right: SideLocation, wanted: DiffRequest | None = None
+    engine: Comparing, left: SideLocation, right: SideLocation, wanted: Comparison | None = None
 ) -> tuple[Any, list[Any]]:
-    with engine.compared(left, right, wanted or DiffRequest()) as result:
+    with engine.compared(left, right, wanted or Comparison()) as result:
         return result, engine.findings(result)
 
 
@@ -88,7 +89,7 @@ async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
         "kd/copy/message-id": (0, MESSAGES),
     }
 
-    rule = DiffRequest(rule=rule_of(settings, "copy", source))
+    rule = Comparison(rule=rule_of(settings, "copy", source))
     for copy in (native, bridged):
         result, rows = await asyncio.to_thread(found, engine, sides[source], sides[copy], rule)
         assert (rows, result.counts.equal) == ([], messages)

@@ -41,7 +41,7 @@ async def test_a_table_has_each_captured_message_once(
     name: str, spark: SparkSession, url: str, peer: RawPeer, unique_name: Name, tmp_path: Path
 ) -> None:
     stream, lines = unique_name("TABLE"), block(b"A: 1")
-    wanted = CaptureRequest(Connection(servers=(url,)), stream, str(tmp_path / "orders"), chunk=30)
+    wanted = CaptureRequest(Connection(servers=(url,)), stream, str(tmp_path / "orders"))
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
     expected: list[tuple[int, str, bytes, bytes]] = []
     for _ in range(2):

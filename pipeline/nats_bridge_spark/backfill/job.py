@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.connection_pool import close_connections, open_connections
@@ -36,12 +36,11 @@ from nats_bridge_spark.connections import connected
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.progress import watched
+from nats_bridge_spark.reports import more
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_transforms.subject import REST, is_subset
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from nats_bridge.client.jetstream_api import Json
 
 
@@ -73,6 +72,7 @@ class EntrySummary:
         already_there: messages found in the target, where an earlier attempt had stored them.
         skipped: rejected by the target permanently and sent to the dead letters.
         next_sequence: the sequence at which the live rule resumes.
+        rate: messages copied per second.
     """
 
     source: str
@@ -88,11 +88,7 @@ class EntrySummary:
     out_of_order: int = 0
     seconds: float = 0.0
     next_sequence: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the summary as plain data, with the rate in messages per second."""
-        rate = round(self.copied / self.seconds) if self.seconds else 0
-        return {**asdict(self), "seconds": round(self.seconds, 3), "rate": rate}
+    rate: int = 0
 
     def lines(self) -> list[str]:
         """Return the summary as lines of text."""
@@ -100,15 +96,16 @@ class EntrySummary:
             return [
                 f"{self.source} → {self.target}: nothing to copy; the next message is sequence {self.next_sequence}"
             ]
-        rate = f", {self.copied / self.seconds:,.0f}/s" if self.seconds else ""
-        reported = [
-            (self.already_there, "already there"),
-            (self.unselected, "not selected"),
-            (self.duplicates, "duplicates by message id"),
-            (self.skipped, "skipped to the dead letters"),
-            (self.out_of_order, "stored behind later ones"),
-        ]
-        rest = "".join(f", {count:,} {what}" for count, what in reported if count)
+        rate = f", {self.rate:,}/s" if self.seconds else ""
+        rest = more(
+            [
+                (self.already_there, "already there"),
+                (self.unselected, "not selected"),
+                (self.duplicates, "duplicates by message id"),
+                (self.skipped, "skipped to the dead letters"),
+                (self.out_of_order, "stored behind later ones"),
+            ]
+        )
         return [
             f"{self.source} → {self.target}: {self.copied:,} copied of {self.read:,} read ({self.first} to {self.last})"
             f"{rest}; {self.seconds:.1f} s{rate}",
@@ -260,7 +257,7 @@ def rule_of(settings: Settings, name: str) -> CopyingRule:
     return rule
 
 
-def backfill(settings: Settings, request: BackfillRequest, spark: SparkSession | None) -> list[EntrySummary]:
+def backfill(settings: Settings, request: BackfillRequest) -> list[EntrySummary]:
     """Put the history through a rule.
 
     Returns:
@@ -276,7 +273,7 @@ def backfill(settings: Settings, request: BackfillRequest, spark: SparkSession |
         connections = loop.run(open_connections(settings, set(rule.connections)))
         open_things.callback(lambda: loop.run(close_connections(connections.values())))
         plans = loop.run(entry_plans(rule, settings, connections, request))
-        captured = None if request.capture is None else place_of(spark, request.capture)
+        captured = None if request.capture is None else place_of(request.capture)
         copies = [loop.run(entry_copy(plan, rule, settings, connections, request, captured)) for plan in plans]
         sources = [(connections[plan.source.connection], plan.source.name) for plan in plans]
         open_things.enter_context(loop.within(fenced(settings, rule, sources)))  # until everything is closed
@@ -303,4 +300,5 @@ def _copied(copy: HistoryCopy, source: Connection, target: Connection, loop: Loo
     summary.unselected, summary.duplicates = counters.unselected, counters.duplicates
     summary.skipped, summary.out_of_order = counters.rejected, counters.out_of_order
     summary.seconds = time.monotonic() - began
+    summary.rate = round(summary.copied / summary.seconds)
     return summary

@@ -18,6 +18,7 @@ from nats_bridge_spark.engine import Size
 from nats_bridge_spark.errors import JobStoppedError, UnreachableError
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.progress import watched
+from nats_bridge_spark.reports import as_json
 from nats_bridge_spark.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -41,14 +42,14 @@ class Results:
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain data for JSON."""
         return {
-            "streams": [each.to_json() for each in self.captured],
+            "streams": list(map(as_json, self.captured)),
             "configured": [{"stream": name, "messages_not_captured": messages} for name, messages in self.configured],
             "failed": [{"stream": name, "error": said} for name, said in self.failed],
         }
 
     def lines(self) -> Iterator[str]:
         """Yield the result as lines of text, without the streams that failed."""
-        yield from (each.line() for each in self.captured)
+        yield from (line for each in self.captured for line in each.lines())
         for name, messages in self.configured:
             yield (
                 f"{self.directory}/{printable(name)}: no message captured of {messages:,}, only the configuration: its"
@@ -58,25 +59,24 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class AccountStreams:
-    """The streams of an account at one moment.
+    """The streams of an account at one moment, in the order of their names."""
 
-    Attributes:
-        streams: their names in order, each with the number of messages that must not be captured; None if all may be.
-    """
-
-    streams: tuple[tuple[str, int | None], ...]
-    silent: tuple[str, ...]
-    size: Size
+    infos: list[Json]
+    silent: list[str]
 
     @classmethod
     async def of(cls, connection: Connection) -> AccountStreams:
         """Ask for them."""
         async with connected(connection) as opened:
             listed, silent = await opened.api.streams()
-        streams = {info["config"]["name"]: _withheld(info) for info in listed}
-        sizes = [(int(info["state"]["messages"]), int(info["state"]["bytes"])) for info in listed]
-        size = sum(messages for messages, _ in sizes), sum(held for _, held in sizes)
-        return cls(tuple(sorted(streams.items())), tuple(sorted(silent)), size)
+        infos = {str(info["config"]["name"]): info for info in listed}  # a list may have one twice
+        return cls([infos[name] for name in sorted(infos)], sorted(silent))
+
+    @property
+    def size(self) -> Size:
+        """Their messages, and their bytes."""
+        states = [info["state"] for info in self.infos]
+        return sum(int(state["messages"]) for state in states), sum(int(state["bytes"]) for state in states)
 
     def captured(self, spark: SparkSession | None, wanted: CaptureRequest) -> Results:
         """Capture all. An error with one stream does not affect the others.
@@ -85,36 +85,33 @@ class AccountStreams:
             JobStoppedError: a signal came.
             UnreachableError: the server is away.
         """
-        results = Results(wanted.directory, failed=[(name, "it did not answer") for name in self.silent])
-        for name, withheld in self.streams:
-            one = replace(wanted, stream=name, directory=f"{wanted.directory.rstrip('/')}/{name}")
+        directory = wanted.directory.rstrip("/")
+        results = Results(directory, failed=[(name, "it did not answer") for name in self.silent])
+        for info in self.infos:
+            name = str(info["config"]["name"])
+            one, job = replace(wanted, stream=name, directory=f"{directory}/{name}"), f"capture {name}"
             try:
-                if withheld is None:
-                    job = f"capture {name}"
+                if info["config"].get("retention", "limits") == "limits":
                     with watched(spark, job) as progress:
                         results.captured.append(capture(spark, one, progress))
                 else:
-                    _configuration(spark, one)
-                    results.configured.append((name, withheld))
+                    _configuration(one)
+                    results.configured.append((name, int(info["state"]["messages"])))
             except (JobStoppedError, UnreachableError):
                 raise
             except Exception as error:
-                said = failure(f"capture {name}", error)
+                said = failure(job, error)
                 if said.exit_code == UnreachableError.exit_code:
                     raise
                 results.failed.append((name, str(said)))
         return results
 
 
-def _withheld(info: Json) -> int | None:
-    return None if info["config"].get("retention", "limits") == "limits" else int(info["state"]["messages"])
-
-
-def _configuration(spark: SparkSession | None, wanted: CaptureRequest) -> None:
+def _configuration(wanted: CaptureRequest) -> None:
     """Save the configuration alone: reading the messages could take them from those that they are for."""
     with LoopThread() as loop:
         saved = loop.run(saved_stream(wanted.connection, wanted.stream))
-    place = place_of(spark, wanted.directory)
+    place = place_of(wanted.directory)
     place.make()
     held = capture_in(place)  # of a time when it was another stream
     place.replace(SAVED, replace(saved, extent=held.extent if held else None).to_json())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nats_bridge_spark.capture.place import Place, place_of
+from nats_bridge_spark.capture.place import Place
 from nats_bridge_spark.columns import ARROW, CAPTURED, COLUMNS, ddl
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.source.loop_thread import LoopThread
@@ -30,7 +30,9 @@ class WrittenChunk:
     last: int | None = None
 
 
-def write_chunk(spark: SparkSession | None, options: dict[str, str], address: str, written: WrittenChunk) -> None:
+def write_chunk(
+    spark: SparkSession | None, options: dict[str, str], place: Place, path: str, written: WrittenChunk
+) -> None:
     """Read a range of a stream and write it to a directory that does not exist yet, sorted by sequence in each file.
 
     Args:
@@ -43,9 +45,9 @@ def write_chunk(spark: SparkSession | None, options: dict[str, str], address: st
     """
     if spark is None:
         with LoopThread() as loop:
-            run_here(loop, _write_here(options, place_of(None, address), written))
+            run_here(loop, _write_here(options, place, path, written))
     else:
-        _write_by_spark(spark, options, address, written)
+        _write_by_spark(spark, options, place.uri(path), written)
 
 
 def _write_by_spark(spark: SparkSession, options: dict[str, str], address: str, written: WrittenChunk) -> None:
@@ -70,15 +72,16 @@ def _write_by_spark(spark: SparkSession, options: dict[str, str], address: str, 
     written.messages, written.first, written.last = seen.get["messages"], seen.get["first"], seen.get["last"]
 
 
-async def _write_here(options: dict[str, str], place: Place, written: WrittenChunk) -> None:
+async def _write_here(options: dict[str, str], place: Place, path: str, written: WrittenChunk) -> None:
     """Write one file, as a task of Spark writes it."""
-    place.make()
+    place.make(path)
     group: list[pa.RecordBatch] = []
     size = 0
     writing: asyncio.Future[None] | None = None
     with pq.ParquetWriter(
-        f"{place}/part-00000.zstd.parquet",
+        place.at(f"{path}/part-00000.zstd.parquet"),
         _SCHEMA,
+        filesystem=place.files,
         compression="zstd",
         # Payloads hardly repeat: trying a dictionary on them only costs.
         use_dictionary=[name for name in CAPTURED if name != "data"],
@@ -108,6 +111,8 @@ async def _write_here(options: dict[str, str], place: Place, written: WrittenChu
 _SCHEMA: Final = pa.schema([(name, ARROW[COLUMNS[name]]) for name in CAPTURED])
 _GROUP: Final = 32 * 1024**2
 """Bytes in a group of rows of a file that this process writes, about."""
+MESSAGES: Final = 4_000_000
+"""In a chunk, about."""
 _BYTES: Final = 2 * 1024**3
 """In a chunk, about, before compression."""
 _ROWS_PER_TASK: Final = 100_000
@@ -115,21 +120,18 @@ _BYTES_PER_TASK: Final = 32 * 1024**2
 """Below both, another task, and so another file, is not worth its while."""
 
 
-def end_of_chunk(first: int, last: int, *, remaining: int | None, average: int, chunk: int) -> int:
+def end_of_chunk(first: int, last: int, *, remaining: int, average: int) -> int:
     """Return the last sequence of the next chunk.
 
     Args:
-        remaining: the number of messages from first to last; None if unknown.
+        remaining: the number of messages from first to last, at most.
         average: bytes of a message.
     """
-    rows = max(1, min(chunk, _BYTES // max(1, average)))
-    span = last - first + 1
-    if remaining is None or remaining > span:
-        remaining = span
+    rows = max(1, min(MESSAGES, _BYTES // max(1, average)))
     if remaining <= rows:
         return last
     # If messages were removed in between, more sequences have the same number of messages.
-    return min(last, first + rows * span // remaining - 1)
+    return min(last, first + rows * (last - first + 1) // remaining - 1)
 
 
 def tasks_for(rows: int, *, average: int, most: int) -> int:

@@ -99,7 +99,7 @@ def capture_in(place: Place) -> Capture | None:
         PipelineError: it cannot be read, or something else has changed it.
     """
     text = place.read(SAVED)
-    saved = None if text is None else SavedStream.of_json(text, place.uri(SAVED))
+    saved = None if text is None else SavedStream.of_json(text, f"{place}/{SAVED}")
     if saved is None or saved.extent is None:
         return None
     # Chunks that are also below .staging are still being moved.
@@ -154,7 +154,12 @@ class CaptureFolder:
         self._finish_moving()
         self._capture = capture_in(place)
         if self._capture is None:
-            require_free(place)
+            # The remains of a capture that had just begun may stay.
+            for name in place.names():
+                if name not in (STAGING, SAVED) and not name.startswith(f".{SAVED}"):
+                    raise OptionError(
+                        f"{place}: holds {name}, and is no capture: take an empty directory, or a new one"
+                    )
         place.remove(STAGING)
 
     @property
@@ -212,8 +217,7 @@ class CaptureFolder:
             if {*_chunks(self._place)} != {*held.chunks}:
                 raise PipelineError(f"{self._place}: another capture has written to it: run one at a time")
             self._place.make(MESSAGES)
-            if not self._place.move(path, chunk.folder):
-                raise PipelineError(f"{self._place.uri(path)}: cannot be moved to {chunk.folder}")
+            self._place.move(path, chunk.folder)
             self._capture = held = replace(held, chunks=(*held.chunks, chunk))
         extent = replace(held.extent, covered=held.covered, next=last + 1, seen=seen or held.extent.seen)
         self.save(held.saved, extent)
@@ -228,14 +232,3 @@ class CaptureFolder:
                 if place.size(f"{begun[name]}/{file}") is None:
                     place.move(f"{STAGING}/{name}/{file}", f"{begun[name]}/{file}")
             place.remove(f"{STAGING}/{name}")
-
-
-def require_free(place: Place) -> None:
-    """Refuse a directory with other contents than the remains of a capture that had just begun.
-
-    Raises:
-        OptionError: the directory has other contents.
-    """
-    for name in place.names():
-        if name not in (STAGING, SAVED) and not name.startswith(f".{SAVED}"):
-            raise OptionError(f"{place}: holds {name}, and is no capture: take an empty directory, or a new one")

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nats_bridge_spark.capture.folder import Capture, Chunk, capture_in
-from nats_bridge_spark.capture.place import Place, place_of
+from nats_bridge_spark.capture.place import Place
 from nats_bridge_spark.capture.saved_stream import SAVED
 from nats_bridge_spark.columns import CAPTURED, ddl
 from nats_bridge_spark.errors import OptionError, PipelineError
@@ -23,26 +23,15 @@ _BYTES: Final = 8 << 20
 
 
 def required_capture(place: Place) -> Capture:
-    """Return the capture in a directory that is already open."""
+    """Return the capture in a directory."""
     held = capture_in(place)
     if held is None:
         raise OptionError(f"{place}: not a capture: there is no {SAVED} of one; nats-bridge capture makes one")
     return held
 
 
-def is_capture(place: Place) -> bool:
-    """Return whether there is a capture in a directory."""
-    return place.size(SAVED) is not None
-
-
-def read_capture(
-    spark: SparkSession,
-    path: str,
-    *,
-    first: int | None = None,
-    last: int | None = None,
-) -> DataFrame:
-    """Return the messages of a capture, each once, with the columns `nats_bridge_spark.columns.CAPTURED`.
+def read_capture(spark: SparkSession, place: Place, *, first: int | None, last: int | None) -> DataFrame:
+    """Return the messages of the chunks with a range of sequences, with the columns `CAPTURED`.
 
     Rows of a file are sorted by sequence. Chunks that another run appends meanwhile are not read.
 
@@ -50,19 +39,10 @@ def read_capture(
         OptionError: the directory has no capture.
         PipelineError: it cannot be read.
     """
-    place = place_of(spark, path)
-    held = required_capture(place)
     schema = ddl(CAPTURED)
     # Folders by name, not the directory: chunks that are appended later stay out.
-    folders = [place.uri(chunk.folder) for chunk in _chunks_in(held, first, last)]
-    if not folders:
-        return spark.createDataFrame([], schema)
-    frame = spark.read.schema(schema).parquet(*folders)
-    if first is not None:
-        frame = frame.where(frame.sequence >= first)
-    if last is not None:
-        frame = frame.where(frame.sequence <= last)
-    return frame
+    folders = [place.uri(chunk.folder) for chunk in _chunks_in(required_capture(place), first, last)]
+    return spark.read.schema(schema).parquet(*folders) if folders else spark.createDataFrame([], schema)
 
 
 def captured_rows(
@@ -73,20 +53,20 @@ def captured_rows(
     Raises:
         PipelineError: a file cannot be read.
     """
-    for path in _paths(place, capture, first, last):
-        with place.fetched(path) as file:
-            for batch in file_batches(file, columns):
-                found = batch.column("sequence")
-                wanted = pc.greater_equal(found, first or 0)
-                yield batch.filter(wanted if last is None else pc.and_(wanted, pc.less_equal(found, last)))
+    for path in chunk_files(place, capture, first, last):
+        for batch in file_batches(place, path, columns):
+            yield within(batch, first, last)
+
+
+def within(batch: pa.RecordBatch, first: int | None, last: int | None) -> pa.RecordBatch:
+    """Return the rows with a range of sequences; None means no bound."""
+    found = batch.column("sequence")
+    wanted = pc.greater_equal(found, first or 0)
+    return batch.filter(wanted if last is None else pc.and_(wanted, pc.less_equal(found, last)))
 
 
 def chunk_files(place: Place, capture: Capture, first: int | None, last: int | None) -> list[str]:
-    """Return the files on this machine with a range of sequences, in order; None means no bound."""
-    return [f"{place}/{file}" for file in _paths(place, capture, first, last)]
-
-
-def _paths(place: Place, capture: Capture, first: int | None, last: int | None) -> list[str]:
+    """Return the paths of the files with a range of sequences, in order; None means no bound."""
     folders = [chunk.folder for chunk in _chunks_in(capture, first, last)]
     return [f"{folder}/{name}" for folder in folders for name in place.names(folder) if name[0] not in "._"]
 
@@ -96,18 +76,18 @@ def _chunks_in(capture: Capture, first: int | None, last: int | None) -> list[Ch
     return [chunk for chunk in capture.chunks if low <= chunk.last and chunk.first <= high]
 
 
-def file_batches(file: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+def file_batches(place: Place, path: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows, in batches that fit into memory.
 
     Raises:
         PipelineError: it cannot be read.
     """
     try:
-        with pq.ParquetFile(file) as parquet:
+        with pq.ParquetFile(place.at(path), filesystem=place.files) as parquet:
             average = bytes_in(parquet.metadata) // max(1, parquet.metadata.num_rows) + 1
             yield from parquet.iter_batches(max(1, min(_ROWS, _BYTES // average)), columns=columns)
     except pa.ArrowException as error:
-        raise PipelineError(f"{file}: cannot be read as Parquet: {error}") from None
+        raise PipelineError(f"{place}/{path}: cannot be read as Parquet: {error}") from None
 
 
 def bytes_in(metadata: pq.FileMetaData) -> int:

@@ -7,7 +7,7 @@ Each run of a capture replaces it, so it describes the stream at the end of the 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -73,10 +73,6 @@ class CaptureExtent:
     def known(self) -> KnownStream:
         """The facts that identify the stream."""
         return KnownStream(self.created, self.seen)
-
-    def beginning(self, sequence: int) -> CaptureExtent:
-        """With another first sequence, while nothing is captured."""
-        return replace(self, begin=sequence, covered=sequence, next=sequence)
 
 
 @dataclass(frozen=True, slots=True)

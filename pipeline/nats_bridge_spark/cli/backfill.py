@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from nats_bridge.cli.asking import show
 from nats_bridge.cli.options import config_option
-from nats_bridge_spark.cli.options import spark_option
+from nats_bridge_spark.cli.options import show_each
 
 
 @click.command("backfill")
@@ -26,8 +25,7 @@ from nats_bridge_spark.cli.options import spark_option
     help="Last sequence.  [default: the last one when the job starts]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@spark_option
-def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **given: Any) -> None:
+def backfill_command(config: Path, as_json: bool, **given: Any) -> None:
     """Copy a stream's history through RULE into the rule's target.
 
     The copies are identical to the sidecar's, byte for byte, in the same order. Stop the sidecar first and start it
@@ -43,16 +41,10 @@ def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **gi
 
     require_libraries()
     from nats_bridge_spark.backfill.job import BackfillRequest, backfill, rule_of
-    from nats_bridge_spark.engine import engine_session, is_local
+    from nats_bridge_spark.session import reporting
 
     loaded, request = load(config), BackfillRequest(**given)
     rule_of(loaded, request.rule)
-
-    here = request.capture is None or is_local(request.capture)
-    with engine_session(f"backfill {request.rule}", settings, here=here) as spark:
-        summaries = backfill(loaded, request, spark)
-    show(
-        lambda: {"sources": [summary.as_dict() for summary in summaries]},
-        lambda: (line for summary in summaries for line in summary.lines()),
-        as_json=as_json,
-    )
+    with reporting(f"backfill {request.rule}"):
+        summaries = backfill(loaded, request)
+    show_each("sources", summaries, as_json=as_json)

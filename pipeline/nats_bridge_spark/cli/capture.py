@@ -35,12 +35,6 @@ _SETTINGS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
     help="Begin at this sequence or time (2026-01-31T12:00:00Z).",
 )
 @click.option("--to", "end", metavar="N|TIME", help="End with this sequence, or before this time.")
-@click.option(
-    "--chunk",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Approximate number of messages per chunk.  [default: 4000000]",
-)
 @click.option("--allow-gaps", is_flag=True, help="Continue if messages were removed before they were captured.")
 @click.option(
     "--continuous",
@@ -91,21 +85,20 @@ def capture_command(
         return EXIT_GOOD
     require_libraries()
     from nats_bridge_spark.capture.account import AccountStreams
-    from nats_bridge_spark.capture.capturing import CHUNK, CaptureRequest, capture, facts_of
-    from nats_bridge_spark.capture.place import absolute
-    from nats_bridge_spark.engine import engine_session, runs_here
+    from nats_bridge_spark.capture.capturing import CaptureRequest, capture, facts_of
+    from nats_bridge_spark.engine import engine_session
     from nats_bridge_spark.progress import watched
+    from nats_bridge_spark.reports import as_json as plain
     from nats_bridge_spark.source.read_options import filters_of, require_name
 
     require_name("STREAM", stream)
     wanted = CaptureRequest(
         connection=connection,
         stream=stream,
-        directory=absolute(directory),
+        directory=directory,
         subjects=filters_of("--subjects", given["subjects"]),
         begin=bound("--from", given["begin"]),
         end=bound("--to", given["end"]),
-        chunk=given["chunk"] or CHUNK,
         allow_gaps=given["allow_gaps"],
         interval=given["continuous"],
     )
@@ -113,17 +106,14 @@ def capture_command(
     account = ask(AccountStreams.of(connection)) if everything else None
     if account is None:
         state = ask(facts_of(connection, stream, (), 0)).state
-        size = state.messages, state.size
-    else:
-        size = account.size
-    here = runs_here(engine, settings, lambda: size, [wanted.directory])
+    size = account.size if account else (state.messages, state.size)
 
     job = f"capture {stream}"
-    with engine_session(job, {**_SETTINGS, **settings}, here=here) as spark:
+    with engine_session(job, engine, settings, lambda: size, _SETTINGS) as spark:
         if account is None:
             with watched(spark, job, drains=wanted.interval is not None) as progress:
                 result = capture(spark, wanted, progress)
-            show(result.to_json, lambda: [result.line()], as_json=as_json)
+            show(lambda: plain(result), result.lines, as_json=as_json)
             return EXIT_GOOD
         results = account.captured(spark, wanted)
     show(results.to_json, results.lines, as_json=as_json)

@@ -17,13 +17,12 @@ from nats_bridge.settings import Connection
 from nats_bridge_spark.cli.options import engine_option, spark_option
 
 if TYPE_CHECKING:
-    from nats_bridge_spark.diff.run import OpenSide
-    from nats_bridge_spark.diff.sides import DiffRequest, SideLocation
+    from nats_bridge_spark.diff.sides import OpenSide, SideLocation
 
 
 _Value = TypeVar("_Value")
 
-_MEMORY: Final = "2g"
+_SETTINGS: Final = {"spark.driver.memory": "2g"}
 _STREAM: Final = "stream:"
 _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id", "subject")
 
@@ -86,41 +85,42 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     from nats_bridge_spark.session import require_libraries
 
     require_libraries()
+    from nats_bridge_spark.diff.comparing import Comparison
     from nats_bridge_spark.diff.findings import KINDS
     from nats_bridge_spark.diff.local_rows import local_engine, size_of
+    from nats_bridge_spark.diff.rules import named_by
     from nats_bridge_spark.diff.run import compared
     from nats_bridge_spark.diff.summary import as_json, summary
-    from nats_bridge_spark.engine import engine_session, runs_here
+    from nats_bridge_spark.engine import engine_session
     from nats_bridge_spark.progress import watched
 
     for kind in given["allowed"]:
         if kind not in KINDS:
             raise ConfigError(f"--allow {kind}: unknown kind of finding; allowed: {', '.join(KINDS)}")
     places = _place(0, left, given), _place(1, right, given)
-    wanted = _wanted(places[0], given)
-
-    job = f"diff {_short_name(places[0])} {_short_name(places[1])}"
-    directories = [place.name for place in places if place.connection is None] + [given["out"] or ""]
-    here = runs_here(given["engine"], given["settings"], lambda: size_of(places), directories)
-    settings = {"spark.driver.memory": _MEMORY, **given["settings"]}
-    with engine_session("diff", settings, here=here) as spark, watched(spark, job) as progress:
+    wanted = Comparison(
+        by=given["by"],
+        ignored_headers=tuple(name.encode() for name in given["ignored"]),
+        source=given["source"].encode(),
+        rule=named_by(given, given["source"] or ("" if places[0].connection is None else places[0].name)),
+    )
+    names = [place.name.rstrip("/").rpartition("/")[2] or place.name for place in places]
+    job = f"diff {names[0]} {names[1]}"
+    running = engine_session("diff", given["engine"], given["settings"], lambda: size_of(places), _SETTINGS)
+    with running as spark, watched(spark, job) as progress:
         engine: AbstractContextManager[OpenSide] = local_engine()
         if spark is not None:
             from nats_bridge_spark.diff.spark_rows import spark_engine
 
             engine = spark_engine(spark)
         with engine as opened:
-            result = compared(opened, *places, wanted, progress)
+            result = compared(opened, *places, wanted, frozenset(given["allowed"]), progress)
             if given["out"]:
                 progress.enter("writing the findings")
                 result.findings.write(given["out"])
     seconds = round(time.monotonic() - progress.started, 3)
     show(lambda: {**as_json(result), "seconds": seconds}, lambda: summary(result), as_json=given["as_json"])
     return EXIT_GOOD if result.is_equal else EXIT_NO
-
-
-def _short_name(place: SideLocation) -> str:
-    return place.name.rstrip("/").rpartition("/")[2] or place.name
 
 
 def _place(side: int, text: str, given: dict[str, Any]) -> SideLocation:
@@ -152,16 +152,3 @@ def _connection(side: int, text: str, given: dict[str, Any]) -> Connection:
         )
     is_url = server is not None and ":" in server  # -c FILE is then only for its rule
     return connection_named(server=server, config=None if is_url else config)
-
-
-def _wanted(left: SideLocation, given: dict[str, Any]) -> DiffRequest:
-    from nats_bridge_spark.diff.rules import named_by
-    from nats_bridge_spark.diff.sides import DiffRequest
-
-    return DiffRequest(
-        by=given["by"],
-        ignored_headers=tuple(name.encode() for name in given["ignored"]),
-        allowed=frozenset(given["allowed"]),
-        source=given["source"],
-        rule=named_by(given, given["source"] or ("" if left.connection is None else left.name)),
-    )

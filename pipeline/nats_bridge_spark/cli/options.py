@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
 
+from nats_bridge.cli.asking import show
 from nats_bridge.errors import ConfigError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -33,6 +34,17 @@ def engine_option(command: _Command) -> _Command:
         show_default=True,
         help="auto runs up to 10 million messages and 4 GiB in one process, and more on Spark. local never needs Java.",
     )(command)
+
+
+def show_each(name: str, results: Iterable[Any], *, as_json: bool) -> None:
+    """Print results, for a person or as a list with a name for a program."""
+    from nats_bridge_spark.reports import as_json as plain
+
+    show(
+        lambda: {name: list(map(plain, results))},
+        lambda: (line for result in results for line in result.lines()),
+        as_json=as_json,
+    )
 
 
 def bound(option: str, given: str | None) -> int | str | None:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nats_bridge.cli.asking import show
 from nats_bridge.cli.connection_options import connection_named, connection_options
 from nats_bridge.cli.options import only_permissions
 from nats_bridge.errors import EXIT_GOOD
-from nats_bridge_spark.cli.options import bound, spark_option
+from nats_bridge_spark.cli.options import bound, show_each
 
 if TYPE_CHECKING:
     from nats_bridge_spark.restore.job import Selection
@@ -41,9 +40,8 @@ if TYPE_CHECKING:
 @click.option(
     "--hold", is_flag=True, help="Keep the streams closed, so that a later run can continue with a newer capture."
 )
-@spark_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def restore_command(directory: str, settings: dict[str, str], as_json: bool, **given: Any) -> int:
+def restore_command(directory: str, as_json: bool, **given: Any) -> int:
     """Create the streams that were captured in DIR, with their messages and durable consumers.
 
     Each message keeps its subject, headers, payload and sequence, and gets a new time stamp. The stream accepts no
@@ -69,13 +67,12 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
         click.echo(restore_permissions(connection, (given["name"],) if given["name"] else given["streams"]))
         return EXIT_GOOD
     require_libraries()
-    from nats_bridge_spark.capture.place import absolute
-    from nats_bridge_spark.engine import engine_session, is_local
     from nats_bridge_spark.restore.job import RestoreRequest, restore
+    from nats_bridge_spark.session import reporting
 
     request = RestoreRequest(
         connection=connection,
-        directory=absolute(directory),
+        directory=directory,
         streams=given["streams"],
         name=given["name"],
         end=bound("--to", given["to"]),
@@ -84,13 +81,9 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
         consumers=given["consumers"],
         hold=given["hold"],
     )
-    with engine_session("restore", settings, here=is_local(request.directory)) as spark:
-        summaries = restore(request, spark)
-    show(
-        lambda: {"streams": [summary.as_dict() for summary in summaries]},
-        lambda: (line for summary in summaries for line in summary.lines()),
-        as_json=as_json,
-    )
+    with reporting("restore"):
+        summaries = restore(request)
+    show_each("streams", summaries, as_json=as_json)
     return EXIT_GOOD
 
 

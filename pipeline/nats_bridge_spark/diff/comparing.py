@@ -24,8 +24,9 @@ from nats_transforms.republish import Republish
 from nats_transforms.source_record import HEADER, TWIN_HEADER
 from nats_transforms.sourcing import Sourcing
 
-By: TypeAlias = Literal["sequence", "provenance", "provenance:right", "id", "subject"]
-"""The identity by which messages are joined. By subject, only the newest of each is compared."""
+By: TypeAlias = Literal["auto", "sequence", "provenance", "provenance:right", "id", "subject"]
+"""The identity by which messages are joined: `auto` until it is decided. By subject, only the newest of each is
+compared."""
 
 
 class State:
@@ -62,13 +63,14 @@ class Comparison:
 
     Attributes:
         ignored_headers: names of headers that are not compared on both sides; case-sensitive, as on the server.
-        source: with `provenance:right`, the stream that the right side has copies of.
+        source: with `provenance:right`, the stream that the right side has copies of; empty until it is decided for
+            the left side's name.
         first: with `provenance:right`, the lowest sequence of the left side's range.
         rule: the rule or transform that makes copies of the left side's messages; None if both sides have the same
             form.
     """
 
-    by: By
+    by: By = "auto"
     ignored_headers: tuple[bytes, ...] = ()
     source: bytes = b""
     first: int = 0

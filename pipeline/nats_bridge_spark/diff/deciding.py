@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -12,58 +13,41 @@ import pyarrow.compute as pc
 from nats_bridge_spark.diff.comparing import By, Comparison
 from nats_bridge_spark.diff.provenance import provenance, same_source
 from nats_bridge_spark.diff.rows import Batches, Rows
-from nats_bridge_spark.diff.sides import DiffRequest, Side
+from nats_bridge_spark.diff.sides import Side
 from nats_bridge_spark.errors import OptionError
 from nats_transforms import header_block
-from nats_transforms.republish import Republish
 from nats_transforms.sourcing import Sourcing
 
 _SAMPLE: Final = 200  # messages
 _MOST: Final = 0.9  # of the sample
 
 
-def comparison_of(left: Side, by: By, wanted: DiffRequest) -> Comparison:
-    """Return the comparison that the options describe.
+def decided(left: Side, right: Side, wanted: Comparison) -> tuple[Comparison, str]:
+    """Return the comparison of two sides, and the reason for the identity as a sentence; empty if the user chose it.
 
     Raises:
-        OptionError: options do not go together.
+        OptionError: nothing in the first messages of both sides identifies them, or options do not go together.
     """
+    by, reason = _identity(left, right, wanted)
     rule, source = wanted.rule, b""
     if by == "provenance:right":
-        source = (wanted.source or left.stream).encode()
+        source = wanted.source or left.stream.encode()
         if not source:
             raise OptionError(f"{left.place.shown}: does not say of which stream it is; give --source NAME")
     elif wanted.source:
         raise OptionError("--source NAME: belongs to --by provenance:right")
     if rule is not None and not (
         by == "provenance:right"
-        or (by == "sequence" and _keeps_sequences(rule))
-        or (by == "subject" and isinstance(rule, Sourcing))
+        or (isinstance(rule, Sourcing) and (by == "subject" or (by == "sequence" and rule.mirrors)))
     ):
         raise OptionError(
             f"--by {by}: a rule or transform makes copies of the left side's messages, so the right side must say what "
             "it holds copies of: --by provenance:right"
         )
-    return Comparison(
-        by=by,
-        ignored_headers=wanted.ignored_headers,
-        source=source,
-        first=left.place.first or 0,
-        last=left.place.last,
-        rule=rule,
-    )
+    return replace(wanted, by=by, source=source, first=left.place.first or 0, last=left.place.last), reason
 
 
-def _keeps_sequences(rule: Sourcing | Republish) -> bool:
-    return isinstance(rule, Sourcing) and rule.mirrors
-
-
-def decision(left: Side, right: Side, wanted: DiffRequest) -> tuple[By, str]:
-    """Return how messages are identified, and the reason as a sentence; empty if the user chose it.
-
-    Raises:
-        OptionError: nothing in the first messages of both sides identifies them.
-    """
+def _identity(left: Side, right: Side, wanted: Comparison) -> tuple[By, str]:
     if wanted.by != "auto":
         return wanted.by, ""
     if wanted.rule is not None:

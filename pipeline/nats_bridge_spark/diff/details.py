@@ -19,14 +19,14 @@ import pyarrow as pa
 from nats_bridge_spark.diff.comparing import Comparison, State
 from nats_bridge_spark.diff.findings import FINDINGS, KINDS, ComparedMessage, Finding, alone, found, text
 from nats_bridge_spark.diff.matching import KEYS, read
-from nats_bridge_spark.diff.rows import Batches, Rows, SortKey
+from nats_bridge_spark.diff.rows import Batches, Rows
 
 _AT_ONCE: Final = 500  # findings in a batch
 _EXAMPLES: Final = 3  # findings of each kind that are shown
 _HEADERS: Final = 20  # the most frequent ones that are reported
 _SEQUENCE: Final = pa.schema([("sequence", pa.int64())])
 _MESSAGE: Final = ("entry", "subject", "block", "data")
-_ORDER: Final[tuple[SortKey, ...]] = tuple((name, "ascending") for name in (*KEYS, "state", "left", "right"))
+_ORDER: Final = (*KEYS, "state", "left", "right")
 
 
 def odd_findings(left: Rows, right: Rows, matches: Rows, comparison: Comparison, *, several: bool) -> Rows:
@@ -141,7 +141,7 @@ def order_findings(matches: Rows) -> Rows:
         matches: see `matching.matched`; of messages that a side has several times, the first ones count.
     """
     pairs = matches.where("common").selected(*_PAIR)
-    return pairs.together(["group"], [("group", "ascending"), ("right", "ascending")]).mapped(_overtaken, FINDINGS)
+    return pairs.together(["group"], ["group", "right"]).mapped(_overtaken, FINDINGS)
 
 
 def _overtaken(batches: Batches) -> Batches:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import glob
+import asyncio
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -17,22 +17,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyarrow.fs import FileSelector, FileType
 
 from nats_bridge.cli.asking import ask
-from nats_bridge_spark.capture.place import place_of
-from nats_bridge_spark.capture.reading import bytes_in, chunk_files, file_batches, is_capture, required_capture
+from nats_bridge_spark.capture.place import Place, place_of
+from nats_bridge_spark.capture.reading import bytes_in, chunk_files, file_batches, required_capture
+from nats_bridge_spark.capture.saved_stream import SAVED
 from nats_bridge_spark.connections import connected
-from nats_bridge_spark.diff.rows import Aggregate, Batches, BatchFunction, SortKey
-from nats_bridge_spark.diff.run import OpenSide
-from nats_bridge_spark.diff.sides import COMPARED, SCHEMA, SideLocation, live_options, require_columns
-from nats_bridge_spark.engine import Size, run_here
+from nats_bridge_spark.diff.rows import Aggregate, Batches, BatchFunction
+from nats_bridge_spark.diff.sides import COMPARED, SCHEMA, OpenSide, SideLocation, live_options, require_columns
+from nats_bridge_spark.engine import Size
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Progress
-from nats_bridge_spark.source.loop_thread import LoopThread
-from nats_bridge_spark.source.range_reader import arriving
+from nats_bridge_spark.source.planning import planned
+from nats_bridge_spark.source.range_reader import read_range
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.stream_state import state_of
-from nats_bridge_spark.subject_batch import by_subject
 
 _AT_ONCE: Final = 64 << 20  # bytes in memory, about
 
@@ -40,7 +40,7 @@ Part = Callable[[], Batches]
 
 
 @dataclass(frozen=True, slots=True)
-class LocalRows:
+class _LocalRows:
     """Implements `Rows`.
 
     Attributes:
@@ -52,39 +52,32 @@ class LocalRows:
     folder: Path
 
     def selected(self, *columns: str) -> Self:
-        """In the order given."""
         schema = pa.schema([self.schema.field(name) for name in columns])
         return self.mapped(lambda batches: (batch.select(list(columns)) for batch in batches), schema)
 
     def mapped(self, function: BatchFunction, schema: pa.Schema) -> Self:
-        """Part by part."""
-        return self._of(schema, [partial(_applied, function, part) for part in self.parts])
+        return self._of(schema, *(partial(_applied, function, part) for part in self.parts))
 
     def digested(self, name: str, columns: Sequence[str]) -> Self:
-        """By Python's hash function, which has a secret key in each process."""
         others = [field for field in self.schema if field.name not in columns]
         schema = pa.schema([*others, (name, pa.int64())])
 
         def digest(batches: Batches) -> Batches:
             for batch in batches:
-                yield pa.RecordBatch.from_arrays(
-                    [*(batch.column(field.name) for field in others), pa.array(_hashes(batch, columns))], schema=schema
-                )
+                kept = [batch.column(field.name) for field in others]
+                yield pa.RecordBatch.from_arrays([*kept, pa.array(_hashes(batch, columns))], schema=schema)
 
         return self.mapped(digest, schema)
 
     def united(self, other: Self) -> Self:
-        """One after the other."""
-        return self._of(self.schema, [*self.parts, *other.parts])
+        return self._of(self.schema, *self.parts, *other.parts)
 
     def where(self, column: str) -> Self:
-        """Batch by batch."""
         return self.mapped(
             lambda batches: (batch.filter(batch.column(column).cast(pa.bool_())) for batch in batches), self.schema
         )
 
     def having(self, other: Self, columns: Sequence[str]) -> Self:
-        """The other table is in memory."""
         wanted, keys = other.selected(*columns).table(), list(columns)
 
         def had(batches: Batches) -> Batches:
@@ -94,89 +87,58 @@ class LocalRows:
         return self.mapped(had, self.schema)
 
     def first(self, most: int) -> Self:
-        """In memory."""
         found, left = [], most
         for batch in self._batches():
             found.append(batch.slice(0, left))
             left -= found[-1].num_rows
             if not left:
                 break
-        return self._of(self.schema, [partial(iter, found)])
+        return self._of(self.schema, partial(iter, found))
 
     def grouped(self, keys: Sequence[str], values: Sequence[Aggregate]) -> Self:
-        """In memory."""
         columns = [*keys, *dict.fromkeys(column for column, _ in values)]
-        return self.alike(self.selected(*columns).table().group_by(list(keys)).aggregate(list(values)))
+        table = self.selected(*columns).table().group_by(list(keys)).aggregate(list(values))
+        return self._of(table.schema, table.to_batches)
 
-    def together(self, keys: Sequence[str], order: Sequence[SortKey]) -> Self:
-        """In parts that fit into memory, unless one key has more rows."""
-        kept = self.kept()
-        batches = list(kept._batches())
+    def together(self, keys: Sequence[str], order: Sequence[str]) -> Self:
+        # In parts that fit into memory, unless one key has more rows.
+        batches = list(self.kept()._batches())
         parts = sum(batch.nbytes for batch in batches) // _AT_ONCE + 1
         places = [_hashes(batch, keys) % parts if parts > 1 else np.zeros(len(batch)) for batch in batches]
 
         def sorted_part(number: int) -> Batches:
             some = [batch.filter(pa.array(at == number)) for batch, at in zip(batches, places, strict=True)]
-            yield from pa.Table.from_batches(some, self.schema).sort_by(list(order)).to_batches()
+            table = pa.Table.from_batches(some, self.schema)
+            yield from table.sort_by([(column, "ascending") for column in order]).to_batches()
 
-        return self._of(self.schema, [partial(sorted_part, number) for number in range(parts)])
+        return self._of(self.schema, *(partial(sorted_part, number) for number in range(parts)))
 
     def kept(self) -> Self:
-        """In a file."""
-        with Spooling(self.folder, self.schema) as spool:
-            for batch in self._batches():
-                spool.add(batch)
-        return self._of(self.schema, [partial(iter, spool.batches)])
+        _, path = tempfile.mkstemp(dir=self.folder)
+        with pa.ipc.new_file(path, self.schema) as writer:
+            for batch in filter(len, self._batches()):
+                writer.write_batch(batch)
+        reader = pa.ipc.open_file(pa.memory_map(path))
+        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        return self._of(self.schema, partial(iter, batches))
 
     def table(self) -> pa.Table:
-        """Return all rows as one table."""
         return pa.Table.from_batches(self._batches(), self.schema)
 
-    def alike(self, table: pa.Table) -> Self:
-        """Return the rows of a table."""
-        return self._of(table.schema, [table.to_batches])
-
     def write(self, folder: str) -> None:
-        """One file."""
-        try:
-            Path(folder).mkdir(parents=True)
-            with pq.ParquetWriter(Path(folder, "part-00000.snappy.parquet"), self.schema) as writer:
-                for batch in self._batches():
-                    writer.write_batch(batch)
-        except OSError as error:
-            raise OptionError(f"--out {folder}: {error.strerror or error}") from None
+        place = place_of(folder)
+        if place.size("") is not None or place.names():
+            raise OptionError(f"--out {folder}: File exists")
+        place.make()
+        with pq.ParquetWriter(place.at("part-00000.snappy.parquet"), self.schema, filesystem=place.files) as writer:
+            for batch in self._batches():
+                writer.write_batch(batch)
 
     def _batches(self) -> Batches:
         return chain.from_iterable(part() for part in self.parts)
 
-    def _of(self, schema: pa.Schema, parts: Sequence[Part]) -> Self:
-        return type(self)(schema, tuple(parts), self.folder)
-
-
-class Spooling:
-    """Writes batches to a file, which is complete at the end of the block."""
-
-    def __init__(self, folder: Path, schema: pa.Schema) -> None:
-        self.batches: list[pa.RecordBatch] = []
-        _, self._path = tempfile.mkstemp(dir=folder)
-        self._writer = pa.ipc.new_file(self._path, schema)
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Write a batch.
-
-        Raises:
-            OSError: the disk is full.
-        """
-        if batch.num_rows:
-            self._writer.write_batch(batch)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._writer.close()
-        reader = pa.ipc.open_file(pa.memory_map(self._path))
-        self.batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    def _of(self, schema: pa.Schema, *parts: Part) -> Self:
+        return type(self)(schema, parts, self.folder)
 
 
 def _applied(function: BatchFunction, part: Part) -> Batches:
@@ -184,6 +146,7 @@ def _applied(function: BatchFunction, part: Part) -> Batches:
 
 
 def _hashes(batch: pa.RecordBatch, columns: Sequence[str]) -> NDArray[np.int64]:
+    """Return digests by Python's hash function, which has a secret key in each process."""
     values: list[list[Any]] = [batch.column(name).to_pylist() for name in columns]
     whole: Iterator[Any] = zip(*values, strict=True) if len(values) > 1 else iter(values[0])
     return np.fromiter(map(hash, whole), np.int64, batch.num_rows)
@@ -212,70 +175,50 @@ _KINDS: Final = {
 }
 
 
-@contextlib.contextmanager
+@contextmanager
 def local_engine() -> Iterator[OpenSide]:
     """Compare in this process. A stream is read once into a file, and files are removed when the block ends."""
-    with tempfile.TemporaryDirectory(prefix="nats-bridge-diff-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="nats-bridge-diff-") as folder:
 
-        def opened(place: SideLocation, progress: Progress) -> LocalRows:
-            if place.connection is None:
-                parts = [partial(_captured, place, file) for file in _files(place)]
-                return LocalRows(SCHEMA, tuple(parts), folder)
-            with Spooling(folder, SCHEMA) as spool, LoopThread() as loop:
-                run_here(loop, _read(place, spool, progress))
-            return LocalRows(SCHEMA, (partial(iter, spool.batches),), folder)
+        def opened(place: SideLocation, progress: Progress) -> _LocalRows:
+            if place.connection is not None:
+                return _LocalRows(SCHEMA, (partial(_arriving, place, progress),), Path(folder)).kept()
+            directory = place_of(place.name)
+            parts = [partial(_captured, directory, file) for file in _files(place, directory)]
+            return _LocalRows(SCHEMA, tuple(parts), Path(folder))
 
         yield opened
 
 
-async def _read(place: SideLocation, spool: Spooling, progress: Progress) -> None:
-    options = ReadOptions.of(live_options(place) | {"partitions": "1"})
-    came = 0
+def _arriving(place: SideLocation, progress: Progress) -> Batches:
+    options, came = ReadOptions.of(live_options(place) | {"partitions": "1"}), 0
     progress.count = lambda: came
-    async with contextlib.aclosing(arriving(options, SCHEMA)) as batches:
-        async for batch in batches:
-            spool.add(batch)
+    for part in asyncio.run(planned(options)):
+        for batch in read_range(options, SCHEMA, part):
             came += batch.num_rows
+            yield batch
 
 
-def _captured(place: SideLocation, file: str) -> Batches:
-    for batch in file_batches(file, COMPARED):
+def _captured(directory: Place, file: str) -> Batches:
+    for batch in file_batches(directory, file, COMPARED):
         columns = [batch.column(field.name).cast(field.type) for field in SCHEMA]
         columns = [pc.fill_null(each, b"") if each.type == pa.binary() else each for each in columns]
-        yield _wanted(place, pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+        yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _wanted(place: SideLocation, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows of a batch that lie within the bounds, and have one of the subjects."""
-    if place.first is not None:
-        batch = batch.filter(pc.greater_equal(batch.column("sequence"), place.first))
-    if place.last is not None:
-        batch = batch.filter(pc.less_equal(batch.column("sequence"), place.last))
-    if place.subjects:
-        batch = batch.filter(by_subject(place.selects, batch.column("subject"), pa.bool_()))
-    return batch
-
-
-def _files(place: SideLocation) -> list[str]:
-    """Return the files of a capture, or all that are in a directory of Parquet."""
-    directory = place_of(None, place.name)
-    if is_capture(directory):
+def _files(place: SideLocation, directory: Place) -> list[str]:
+    """Return the paths of the files of a capture, or all that are in a directory of Parquet."""
+    if directory.size(SAVED) is not None:
         files = chunk_files(directory, required_capture(directory), place.first, place.last)
     else:
-        # Spark's addresses may be patterns.
-        found = sorted(map(Path, glob.glob(str(directory))))  # noqa: PTH207  # of an absolute pattern
-        if not found:
-            raise PipelineError(f"{place.shown}: cannot be read as Parquet: there is no such file or directory")
-        inside = ((one, file) for one in found for file in ([one] if one.is_file() else sorted(one.rglob("*"))))
-        files = [
-            str(file)
-            for one, file in inside
-            if file.is_file() and not any(part[0] in "._" for part in file.relative_to(one).parts)
-        ]
+        inside = directory.files.get_file_info(FileSelector(directory.at(), allow_not_found=True, recursive=True))
+        paths = sorted(info.path[len(directory.at()) + 1 :] for info in inside if info.type == FileType.File)
+        files = [path for path in paths if not any(part[0] in "._" for part in path.split("/"))]
+        if not inside:
+            raise PipelineError(f"{place.shown}: cannot be read as Parquet: there is no such directory, or it is empty")
     for file in files:
         try:
-            schema = pq.read_schema(file)
+            schema = pq.read_schema(directory.at(file), filesystem=directory.files)
         except pa.ArrowException as error:
             raise PipelineError(f"{place.shown}: cannot be read as Parquet: {error}") from None
         require_columns(place, {one.name: _KINDS.get(one.type, str(one.type)) for one in schema})
@@ -300,5 +243,7 @@ async def _live_size(place: SideLocation) -> Size:
 
 
 def _captured_size(place: SideLocation) -> Size:
-    metadata = [pq.read_metadata(file) for file in _files(place)]
+    directory = place_of(place.name)
+    files = _files(place, directory)
+    metadata = [pq.read_metadata(directory.at(file), filesystem=directory.files) for file in files]
     return sum(each.num_rows for each in metadata), sum(map(bytes_in, metadata))

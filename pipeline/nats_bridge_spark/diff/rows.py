@@ -15,7 +15,6 @@ Batches: TypeAlias = Iterator[pa.RecordBatch]
 BatchFunction: TypeAlias = Callable[[Batches], Batches]
 Aggregate: TypeAlias = tuple[str, Literal["count", "min", "max", "sum"]]
 """A column, and the aggregate of its non-null values."""
-SortKey: TypeAlias = tuple[str, Literal["ascending", "descending"]]
 
 
 class Rows(Protocol):
@@ -48,17 +47,14 @@ class Rows(Protocol):
     def grouped(self, keys: Sequence[str], values: Sequence[Aggregate]) -> Self:
         """One row per value of the keys (one in all without keys): the keys, and `COLUMN_FUNCTION` of each value."""
 
-    def together(self, keys: Sequence[str], order: Sequence[SortKey]) -> Self:
-        """Return the rows in sorted parts, each with all rows of its keys."""
+    def together(self, keys: Sequence[str], order: Sequence[str]) -> Self:
+        """Return the rows in parts sorted by the columns of `order`, each with all rows of its keys."""
 
     def kept(self) -> Self:
         """Return rows that are computed only once, and removed when the comparison ends."""
 
     def table(self) -> pa.Table:
         """Return all rows, in memory."""
-
-    def alike(self, table: pa.Table) -> Self:
-        """Rows of a table in memory, on the same engine."""
 
     def write(self, folder: str) -> None:
         """Write the rows as Parquet.

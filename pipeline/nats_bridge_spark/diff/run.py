@@ -6,20 +6,18 @@ their sequences (`ordering`). Messages whose digests differ are fetched and comp
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
 
 import pyarrow as pa
 
 from nats_bridge_spark.diff.comparing import Comparison
-from nats_bridge_spark.diff.deciding import comparison_of, decision
+from nats_bridge_spark.diff.deciding import decided
 from nats_bridge_spark.diff.details import odd_findings, order_findings, overview_of
 from nats_bridge_spark.diff.findings import FINDINGS, Finding
 from nats_bridge_spark.diff.matching import Counts, counts, matched
 from nats_bridge_spark.diff.rows import Batches, Rows
-from nats_bridge_spark.diff.sides import DiffRequest, Side, SideLocation
+from nats_bridge_spark.diff.sides import OpenSide, Side, SideLocation
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.subject_batch import by_subject
@@ -60,13 +58,13 @@ class DiffResult:
 _SUBJECTS = pa.schema([("subject", pa.binary()), ("sequence", pa.int64())])
 
 
-OpenSide: TypeAlias = Callable[[SideLocation, Progress], Rows]
-"""An engine: it returns the messages of a side with the columns of `sides.SCHEMA`, which must not change. It raises
-`SchemaError` if the files of a capture lack a column, and `PipelineError` if the side cannot be read."""
-
-
 def compared(
-    opened: OpenSide, left: SideLocation, right: SideLocation, wanted: DiffRequest, progress: Progress | None = None
+    opened: OpenSide,
+    left: SideLocation,
+    right: SideLocation,
+    wanted: Comparison,
+    allowed: frozenset[str],
+    progress: Progress,
 ) -> DiffResult:
     """Compare two sides. The findings can be read as long as the engine is open.
 
@@ -74,7 +72,6 @@ def compared(
         OptionError: nothing identifies messages, or the options do not go together.
         PipelineError: a side cannot be read or is empty, or the sides have no message in common.
     """
-    progress = progress or Progress("diff")
     if left == right:
         raise OptionError(f"both sides are the same: {left.shown}; say two streams or captures, or two ranges of one")
     # The right first: then the left has all that a copier has brought until then.
@@ -82,8 +79,8 @@ def compared(
     there = Side.of(right, opened(right, progress))
     progress.enter("reading the left side")
     here = Side.of(left, opened(left, progress))
-    by, reason = decision(here, there, wanted)
-    comparison = comparison_of(here, by, wanted)
+    comparison, reason = decided(here, there, wanted)
+    by = comparison.by
     messages = here.messages + there.messages
     lefts, rights = here.rows, there.rows
     if by == "subject":
@@ -94,8 +91,9 @@ def compared(
     if not counted.common:
         hint = "; give --source NAME if the left stream has another name there" if by == "provenance:right" else ""
         raise PipelineError(f"{left.shown} and {right.shown} have no message in common by {by}{hint}")
-    findings = here.rows.alike(FINDINGS.empty_table())
-    if by not in ("sequence", "subject"):
+    if by in ("sequence", "subject"):
+        findings = matches.where("odd").mapped(_none, FINDINGS)
+    else:
         progress.enter("comparing the order", total=counted.common)
         findings = order_findings(matches).kept()
     progress.enter("reading what differs", total=counted.odd)
@@ -114,9 +112,13 @@ def compared(
         kinds=kinds,
         headers=headers,
         examples=examples,
-        allowed=wanted.allowed,
+        allowed=allowed,
         findings=findings,
     )
+
+
+def _none(_: Batches) -> Batches:
+    yield from ()
 
 
 def _newest(rows: Rows, rule: Sourcing | Republish | None = None) -> Rows:

@@ -1,21 +1,21 @@
-"""The request for a comparison, and its two sides: streams, or captures of them, on whichever engine."""
+"""The two sides of a comparison: streams, or captures of them, on whichever engine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, Self
+from typing import Final, Self, TypeAlias
 
 import pyarrow as pa
 
 from nats_bridge.settings import Connection
+from nats_bridge_spark.capture.reading import within
 from nats_bridge_spark.columns import ARROW, CAPTURED, COLUMNS
 from nats_bridge_spark.connections import options_of_stream
-from nats_bridge_spark.diff.comparing import By
-from nats_bridge_spark.diff.rows import Rows
+from nats_bridge_spark.diff.rows import Aggregate, Batches, Rows
 from nats_bridge_spark.errors import PipelineError, SchemaError
-from nats_transforms.republish import Republish
-from nats_transforms.sourcing import Sourcing
+from nats_bridge_spark.progress import Progress
+from nats_bridge_spark.subject_batch import by_subject
 from nats_transforms.subject import matches
 
 
@@ -34,24 +34,19 @@ class SideLocation:
         """The name of the side in messages."""
         return f"stream {self.name}" if self.connection is not None else f"capture {self.name}"
 
-    def selects(self, subject: bytes) -> bool:
-        """Return whether messages of a subject are wanted."""
-        return not self.subjects or any(matches(subject, pattern.encode()) for pattern in self.subjects)
-
-
-@dataclass(frozen=True, slots=True)
-class DiffRequest:
-    """The request of a user.
-
-    Attributes:
-        source: the left stream's name in the right one's records; empty for its own name.
-    """
-
-    by: By | Literal["auto"] = "auto"
-    ignored_headers: tuple[bytes, ...] = ()
-    allowed: frozenset[str] = frozenset()
-    source: str = ""
-    rule: Sourcing | Republish | None = None
+    def selected(self, batches: Batches) -> Batches:
+        """Return the rows within the bounds, with the subjects."""
+        patterns = [pattern.encode() for pattern in self.subjects]
+        for batch in batches:
+            found = within(batch, self.first, self.last)
+            if patterns:
+                is_wanted = by_subject(
+                    lambda subject: any(matches(subject, pattern) for pattern in patterns),
+                    found.column("subject"),
+                    pa.bool_(),
+                )
+                found = found.filter(is_wanted)
+            yield found
 
 
 COMPARED: Final = ("stream", "subject", "sequence", "header_block", "data")
@@ -79,14 +74,16 @@ class Side:
 
     @classmethod
     def of(cls, place: SideLocation, rows: Rows) -> Self:
-        """Summarize the rows of a side.
+        """Summarize the rows of a side. Those of a capture are selected first.
 
         Raises:
             PipelineError: there are none, or they are of several streams.
             SchemaError: some rows have no sequence.
         """
-        numbered = [("data", "count"), ("sequence", "count"), ("sequence", "min"), ("sequence", "max")]
-        streams = rows.selected("stream", "sequence", "data").grouped(["stream"], numbered).table()  # type: ignore[arg-type]
+        if place.connection is None and (place.first, place.last, place.subjects) != (None, None, ()):
+            rows = rows.mapped(place.selected, SCHEMA)
+        numbered: list[Aggregate] = [("data", "count"), ("sequence", "count"), ("sequence", "min"), ("sequence", "max")]
+        streams = rows.selected("stream", "sequence", "data").grouped(["stream"], numbered).table()
         found = sorted(streams.to_pylist(), key=lambda row: row["stream"] or "")
         if not found:
             raise PipelineError(f"{place.shown}: there are no messages{_of_what(place)}")
@@ -100,6 +97,11 @@ class Side:
             )
         (only,) = found
         return cls(place, names[0], only["data_count"], only["sequence_min"], only["sequence_max"], rows)
+
+
+OpenSide: TypeAlias = Callable[[SideLocation, Progress], Rows]
+"""An engine: it returns the messages of a side with the columns of `SCHEMA`, which must not change. It raises
+`SchemaError` if the files of a capture lack a column, and `PipelineError` if the side cannot be read."""
 
 
 def live_options(place: SideLocation) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 from nats_bridge.observability.printable import printable
 from nats_bridge_spark.diff.findings import KINDS, Finding
 from nats_bridge_spark.diff.run import DiffResult
+from nats_bridge_spark.reports import counted
 
 _BY = {
     "sequence": "their sequences",
@@ -24,8 +25,8 @@ def summary(result: DiffResult) -> Iterator[str]:
     counts, comparison = result.counts, result.comparison
     for name, side, out in (("left ", result.left, result.left_out[0]), ("right", result.right, result.left_out[1])):
         of = f" of {side.stream}" if side.stream and side.stream != side.place.name else ""
-        left_out = f"; {_number(out, 'message')} not compared" if out else ""
-        shown = printable(f"{side.place.shown}: {_number(side.messages, 'message')}{of}")
+        left_out = f"; {counted(out, 'message')} not compared" if out else ""
+        shown = printable(f"{side.place.shown}: {counted(side.messages, 'message')}{of}")
         yield f"{name}  {shown}, sequences {side.first:,} to {side.last:,}{left_out}"
     reason = f": {result.reason}" if result.reason else ""
     yield f"by     {comparison.by} ({_BY[comparison.by]}){reason}"
@@ -105,12 +106,8 @@ def _verdict(result: DiffResult) -> str:
     total = sum(result.kinds.values())
     allowed = sum(number for kind, number in result.kinds.items() if kind in result.allowed)
     if not result.is_equal:
-        return f"DIFFERENT  {_number(total - allowed, 'finding')}" + (f", and {allowed:,} allowed" if allowed else "")
-    return "EQUAL" + (f"  but for {_number(allowed, 'allowed finding')}" if allowed else "")
-
-
-def _number(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+        return f"DIFFERENT  {counted(total - allowed, 'finding')}" + (f", and {allowed:,} allowed" if allowed else "")
+    return "EQUAL" + (f"  but for {counted(allowed, 'allowed finding')}" if allowed else "")
 
 
 def _short(text: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
@@ -22,6 +22,7 @@ from nats_bridge_spark.connections import connected
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.errors import OptionError, PipelineError, StreamExistsError
 from nats_bridge_spark.progress import watched
+from nats_bridge_spark.reports import counted, more
 from nats_bridge_spark.restore.configuration import (
     GENERATION,
     RestoreMark,
@@ -37,10 +38,6 @@ from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_transforms.dialect import server_dialect
 from nats_transforms.sourcing import Sourcing
 from nats_transforms.timestamp import nanoseconds_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 Consumers = Literal["resume", "as-saved", "none"]
 """How durable consumers are restored: after their acknowledged messages, as they were configured, or not at all."""
@@ -63,7 +60,7 @@ class RestoreRequest:
     """The request, as the command line gives it.
 
     Attributes:
-        directory: a capture, or a directory of captures; a path, or an address that Spark supports.
+        directory: a capture, or a directory of captures; a path, or an address in S3.
         end: the last sequence, or a time (RFC 3339) at or after which no message was stored; None for all.
         patience: seconds for which the server may be down, or refuse to store.
 
@@ -111,10 +108,6 @@ class Summary:
     state: Literal["restored", "held", "there", "exists"] = "restored"
     seconds: float = 0.0
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the summary as plain data."""
-        return {**asdict(self), "seconds": round(self.seconds, 3)}
-
     def lines(self) -> list[str]:
         """Return the summary as lines of text."""
         name = self.captured if self.captured == self.stream else f"{self.captured} → {self.stream}"
@@ -122,17 +115,17 @@ class Summary:
             return [f"{name}: restored by an earlier run, up to {self.last}"]
         if self.state == "exists":
             return [f"{name}: exists, and stays as it is"]
-        what = f"{self.messages:,} message{'' if self.messages == 1 else 's'}"
-        what += f" ({self.first} to {self.last})" if self.messages else ""
-        more = [
-            (self.unselected, "not selected"),
-            (self.changed, "with fewer or renamed headers"),
-            (self.orphans, "chunks of replaced or deleted objects removed again"),
-        ]
-        rest = "".join(f", {count:,} {said}" for count, said in more if count)
+        span = f" ({self.first} to {self.last})" if self.messages else ""
+        rest = more(
+            [
+                (self.unselected, "not selected"),
+                (self.changed, "with fewer or renamed headers"),
+                (self.orphans, "chunks of replaced or deleted objects removed again"),
+            ]
+        )
         made = f"; consumers: {', '.join(self.consumers)}" if self.consumers else ""
         held = "; held: run it again without --hold to open it" if self.state == "held" else ""
-        lines = [f"{name}: {what} restored{rest}{made}{held}; {self.seconds:.1f} s"]
+        lines = [f"{name}: {counted(self.messages, 'message')}{span} restored{rest}{made}{held}; {self.seconds:.1f} s"]
         if self.left_out:
             lines.append(f"  not restored: {', '.join(self.left_out)}")
         return lines
@@ -149,7 +142,7 @@ class _Saved(NamedTuple):
     capture: Capture | None
 
 
-def restore(request: RestoreRequest, spark: SparkSession | None) -> list[Summary]:
+def restore(request: RestoreRequest) -> list[Summary]:
     """Restore the streams of a directory.
 
     Of several captures that the request does not name, those whose stream exists are left out.
@@ -161,7 +154,7 @@ def restore(request: RestoreRequest, spark: SparkSession | None) -> list[Summary
         PipelineError, BridgeError: the restore cannot continue. Restored messages stay; the same command continues
             after them.
     """
-    saved = _found(spark, request)
+    saved = _found(request)
     with LoopThread() as loop, loop.within(connected(request.connection)) as connection:
         _require_new(connection.server_version)
         plans: list[_Job | Summary] = []
@@ -187,12 +180,11 @@ def _require_new(version: str) -> None:
         )
 
 
-def _found(spark: SparkSession | None, request: RestoreRequest) -> list[_Saved]:
+def _found(request: RestoreRequest) -> list[_Saved]:
     """Return the captures that are wanted, by name."""
-    place = place_of(spark, request.directory)
-    whole = place.size(SAVED) is not None
-    paths = [""] if whole else [name for name in place.names() if place.size(f"{name}/{SAVED}") is not None]
-    found = [_saved(place_of(spark, f"{request.directory}/{path}" if path else request.directory)) for path in paths]
+    place = place_of(request.directory)
+    places = [place] if place.size(SAVED) is not None else map(place.below, place.names())
+    found = [_saved(each) for each in places if each.size(SAVED) is not None]
     if not found:
         raise OptionError(f"{place}: holds no capture: there is no {SAVED}; nats-bridge capture writes it")
     names = [each.stream.name for each in found]
@@ -211,7 +203,7 @@ def _found(spark: SparkSession | None, request: RestoreRequest) -> list[_Saved]:
 
 
 def _saved(place: Place) -> _Saved:
-    stream = SavedStream.of_json(place.read(SAVED) or "", place.uri(SAVED))
+    stream = SavedStream.of_json(place.read(SAVED) or "", f"{place}/{SAVED}")
     return _Saved(place, stream, capture_in(place))
 
 
@@ -232,9 +224,8 @@ async def _planned(request: RestoreRequest, loop: LoopThread, connection: Connec
         if error.err_code != STREAM_NOT_FOUND:
             raise
     if there is not None and RestoreMark.of(there["config"])[0] != mark:
-        messages = int(there["state"]["messages"])
         raise StreamExistsError(
-            f"stream '{name}': exists, with {messages:,} message{'' if messages == 1 else 's'}: restore it under"
+            f"stream '{name}': exists, with {counted(int(there['state']['messages']), 'message')}: restore it under"
             " another name with --as NAME, or delete the stream first if you no longer need it"
         )
     subjects = selection.subjects if selection else None
