@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_bridge.settings import loads
-from nats_bridge_spark.diff.comparing import By, Comparison, State, reader
+from nats_bridge_spark.diff.comparing import By, Comparison, State, quick_reader, reader
 from nats_bridge_spark.diff.findings import KINDS, ComparedMessage, Finding, found
 from nats_bridge_spark.diff.provenance import Provenance, provenance, same_source, without_republished_lines
 from nats_bridge_spark.diff.rules import rule_of
-from nats_bridge_spark.diff.usual_copies import quick_reader
 from nats_transforms import header_block
 from nats_transforms.dialect import dialect
 from nats_transforms.republish import StoredMessage, compile_republish

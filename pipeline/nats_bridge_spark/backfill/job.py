@@ -25,7 +25,7 @@ from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.context import RuleContext
-from nats_bridge.settings import Settings, Source
+from nats_bridge.settings import Settings
 from nats_bridge_spark.backfill.fence import fenced, refuse_running
 from nats_bridge_spark.backfill.history import captured_history, live_history
 from nats_bridge_spark.backfill.history_copy import HistoryCopy
@@ -124,30 +124,19 @@ async def entry_plans(
     """
     dialect = settings.dialect_of(rule)
     run = CopyRun(rule, settings, connections, RuleContext(settings.name, dialect, lambda _: None))
-    names = [name_of(rule, entry) for entry in rule.entries]
+    prefix = "KV_" if isinstance(rule, KvSourcesRule) else ""
+    names = [entry.name.removeprefix(prefix) for entry in rule.entries]
     for wanted in request.sources:
         if wanted not in names:
             raise OptionError(f"--source {wanted}: rule '{rule.name}' has no such source; it has {', '.join(names)}")
     await run.check()
     chosen = [plan for plan, name in zip(run.plans, names, strict=True) if name in (request.sources or names)]
     for plan in chosen:
-        if plan.source.rename_objects:
-            raise RuleRefusedError(
-                f"rule '{rule.name}': a backfill does not rename objects in metadata: let the sidecar copy"
-                f" '{plan.source.name}'"
-            )
-        if plan.durable:
-            raise RuleRefusedError(
-                f"rule '{rule.name}': a backfill acknowledges nothing: let the sidecar copy '{plan.source.name}'"
-            )
-        source_connection = connections[plan.source.connection]
-        await refuse_running(source_connection, plan.source.name, plan.owner, rule.name)
+        if plan.source.rename_objects or plan.durable:
+            why = "acknowledges nothing" if plan.durable else "does not rename objects in metadata"
+            raise RuleRefusedError(f"rule '{rule.name}': a backfill {why}: let the sidecar copy '{plan.source.name}'")
+        await refuse_running(connections[plan.source.connection], plan.source.name, plan.owner, rule.name)
     return chosen
-
-
-def name_of(rule: CopyingRule, entry: Source) -> str:
-    """Return the name of an entry for `--source`: its stream's or bucket's."""
-    return entry.name.removeprefix("KV_") if isinstance(rule, KvSourcesRule) else entry.name
 
 
 async def entry_copy(
@@ -186,10 +175,9 @@ async def entry_copy(
         capture = required_capture(captured)
         _require_held(capture, source_info, plan, first, f"--capture {request.capture}")
         history = captured_history(captured, capture, min(capture.last, request.last or capture.last))
-    # A later round must not begin elsewhere, even if the target has been written to since.
-    source = plan.source.model_copy(update={"opt_start_seq": first, "opt_start_time": None})
     return HistoryCopy(
-        plan=replace(plan, source=source, filters=subjects),
+        # A later round must not begin elsewhere, even if the target has been written to since.
+        plan=replace(_beginning(plan, first), filters=subjects),
         history=history,
         known=KnownStream.of(source_info),
         first=first,
@@ -223,38 +211,22 @@ def _require_held(capture: Capture, source: Json, plan: EntryPlan, first: int, p
 
 async def _handled(plan: EntryPlan, request: BackfillRequest, streams: EntryStreams) -> int:
     """Return the source's sequence after which the backfill reads."""
-    wanted = request.first - 1 if request.first is not None else None
-    begun = plan
-    if wanted is not None:
-        source = plan.source.model_copy(update={"opt_start_seq": wanted + 1, "opt_start_time": None})
-        begun = replace(plan, source=source)
-    handled = (await Resuming(begun).position(streams)).handled
-    if wanted is not None and wanted > handled:
-        tail = await streams.newest(1)
-        if tail.copies:
-            raise OptionError(
-                f"--from {wanted + 1}: stream '{plan.stream}' holds everything of '{plan.source.name}' up to"
-                f" sequence {handled}, so {handled + 1} to {wanted} would be missing: leave --from out"
-            )
+    first = request.first
+    handled = (await Resuming(plan if first is None else _beginning(plan, first)).position(streams)).handled
+    if first is not None and first - 1 > handled and (await streams.newest(1)).copies:
+        raise OptionError(
+            f"--from {first}: stream '{plan.stream}' holds everything of '{plan.source.name}' up to sequence {handled},"
+            f" so {handled + 1} to {first - 1} would be missing: leave --from out"
+        )
     return handled
+
+
+def _beginning(plan: EntryPlan, sequence: int) -> EntryPlan:
+    return replace(plan, source=plan.source.model_copy(update={"opt_start_seq": sequence, "opt_start_time": None}))
 
 
 _KEPT: Final = "what was copied stays: run the same command again"
 """The hint for a person who stopped a backfill."""
-
-
-def rule_of(settings: Settings, name: str) -> CopyingRule:
-    """Return a rule whose history can be copied.
-
-    Raises:
-        ConfigError: a rule of that name does not exist.
-        OptionError: it is of a kind without a history.
-    """
-    rule = settings.rule_named(name)
-    if reason := kind_of(rule).no_history:
-        raise OptionError(f"rule '{name}' is of kind {rule.kind}: {reason}")
-    assert isinstance(rule, CopyingRule)
-    return rule
 
 
 def backfill(settings: Settings, request: BackfillRequest) -> list[EntrySummary]:
@@ -264,10 +236,14 @@ def backfill(settings: Settings, request: BackfillRequest) -> list[EntrySummary]
         One summary per source.
 
     Raises:
+        ConfigError, OptionError: no such rule, or it is of a kind without a history.
         PipelineError, BridgeError: the job cannot continue. Messages copied so far stay; the same command resumes after
             them.
     """
-    rule = rule_of(settings, request.rule)
+    rule = settings.rule_named(request.rule)
+    if reason := kind_of(rule).no_history:
+        raise OptionError(f"rule '{rule.name}' is of kind {rule.kind}: {reason}")
+    assert isinstance(rule, CopyingRule)
     with ExitStack() as open_things:
         loop = open_things.enter_context(LoopThread())
         connections = loop.run(open_connections(settings, set(rule.connections)))

@@ -144,6 +144,9 @@ def _require_joined(place: Place, held: Capture) -> None:
 class CaptureFolder:
     """The folder for its writer.
 
+    Attributes:
+        capture: the directory's capture; None if it is empty.
+
     Raises:
         OptionError: the directory has other contents.
         PipelineError: it cannot be read, or something else has changed it.
@@ -152,8 +155,8 @@ class CaptureFolder:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._finish_moving()
-        self._capture = capture_in(place)
-        if self._capture is None:
+        self.capture = capture_in(place)
+        if self.capture is None:
             # The remains of a capture that had just begun may stay.
             for name in place.names():
                 if name not in (STAGING, SAVED) and not name.startswith(f".{SAVED}"):
@@ -163,21 +166,16 @@ class CaptureFolder:
         place.remove(STAGING)
 
     @property
-    def capture(self) -> Capture | None:
-        """The directory's capture; None if it is empty."""
-        return self._capture
-
-    @property
     def known(self) -> Capture:
         """The directory's capture, once it has begun."""
-        assert self._capture is not None, "a capture begins before it resumes"
-        return self._capture
+        assert self.capture is not None, "a capture begins before it resumes"
+        return self.capture
 
     def save(self, saved: SavedStream, extent: CaptureExtent) -> None:
         """Save the stream's present configuration and the extent of the capture."""
         saved = replace(saved, extent=extent)
         self._place.replace(SAVED, saved.to_json())
-        self._capture = Capture(saved, extent, self._capture.chunks if self._capture else ())
+        self.capture = Capture(saved, extent, self.capture.chunks if self.capture else ())
 
     def skip(self, first: int, last: int) -> None:
         """Note that messages are missing at the end."""
@@ -218,7 +216,7 @@ class CaptureFolder:
                 raise PipelineError(f"{self._place}: another capture has written to it: run one at a time")
             self._place.make(MESSAGES)
             self._place.move(path, chunk.folder)
-            self._capture = held = replace(held, chunks=(*held.chunks, chunk))
+            self.capture = held = replace(held, chunks=(*held.chunks, chunk))
         extent = replace(held.extent, covered=held.covered, next=last + 1, seen=seen or held.extent.seen)
         self.save(held.saved, extent)
         self._place.remove(STAGING)

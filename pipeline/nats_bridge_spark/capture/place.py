@@ -77,6 +77,8 @@ class Place:
         """Return the names in a directory, in order; none if it does not exist."""
         try:
             found = self.files.get_file_info(FileSelector(self.at(path), allow_not_found=True))
+        except FileNotFoundError:  # it was removed just now
+            return []
         except NotADirectoryError:
             raise OptionError(f"{self.below(path) if path else self}: not a directory") from None
         return sorted(info.base_name for info in found)

@@ -40,11 +40,10 @@ def backfill_command(config: Path, as_json: bool, **given: Any) -> None:
     from nats_bridge_spark.session import require_libraries
 
     require_libraries()
-    from nats_bridge_spark.backfill.job import BackfillRequest, backfill, rule_of
+    from nats_bridge_spark.backfill.job import BackfillRequest, backfill
     from nats_bridge_spark.session import reporting
 
     loaded, request = load(config), BackfillRequest(**given)
-    rule_of(loaded, request.rule)
     with reporting(f"backfill {request.rule}"):
         summaries = backfill(loaded, request)
     show_each("sources", summaries, as_json=as_json)

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 import click
 
 from nats_bridge.cli.asking import show
 from nats_bridge.errors import ConfigError
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+def _settings(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise ConfigError(f"--spark {text}: write NAME=VALUE, for example spark.driver.memory=4g")
+        found[name] = value
+    return found
 
 
-def spark_option(command: _Command) -> _Command:
-    """`--spark NAME=VALUE` (as `settings`, a mapping)."""
-    return click.option(
-        "--spark",
-        "settings",
-        metavar="NAME=VALUE",
-        multiple=True,
-        callback=_settings,
-        help="A Spark setting, such as spark.driver.memory=4g or spark.master=local[4]. Repeatable.",
-    )(command)
+spark_option = click.option(
+    "--spark",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_settings,
+    help="A Spark setting, such as spark.driver.memory=4g or spark.master=local[4]. Repeatable.",
+)
+"""`--spark NAME=VALUE` (as `settings`, a mapping)."""
 
-
-def engine_option(command: _Command) -> _Command:
-    """`--engine` (as `engine`)."""
-    return click.option(
-        "--engine",
-        type=click.Choice(["auto", "spark", "local"]),
-        default="auto",
-        show_default=True,
-        help="auto runs up to 10 million messages and 4 GiB in one process, and more on Spark. local never needs Java.",
-    )(command)
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(["auto", "spark", "local"]),
+    default="auto",
+    show_default=True,
+    help="auto runs up to 10 million messages and 4 GiB in one process, and more on Spark. local never needs Java.",
+)
+"""`--engine` (as `engine`)."""
 
 
 def show_each(name: str, results: Iterable[Any], *, as_json: bool) -> None:
@@ -58,13 +63,3 @@ def bound(option: str, given: str | None) -> int | str | None:
     from nats_bridge_spark.source.read_options import time_of
 
     return time_of(option, given)
-
-
-def _settings(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or not name.startswith("spark."):
-            raise ConfigError(f"--spark {text}: write NAME=VALUE, for example spark.driver.memory=4g")
-        found[name] = value
-    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -10,9 +10,6 @@ from nats_bridge.cli.connection_options import connection_named, connection_opti
 from nats_bridge.cli.options import only_permissions
 from nats_bridge.errors import EXIT_GOOD
 from nats_bridge_spark.cli.options import bound, show_each
-
-if TYPE_CHECKING:
-    from nats_bridge_spark.restore.job import Selection
 
 
 @click.command("restore")
@@ -70,32 +67,9 @@ def restore_command(directory: str, as_json: bool, **given: Any) -> int:
     from nats_bridge_spark.restore.job import RestoreRequest, restore
     from nats_bridge_spark.session import reporting
 
-    request = RestoreRequest(
-        connection=connection,
-        directory=directory,
-        streams=given["streams"],
-        name=given["name"],
-        end=bound("--to", given["to"]),
-        selection=_selection(given),
-        without=given["without"],
-        consumers=given["consumers"],
-        hold=given["hold"],
-    )
+    wanted = {name: given[name] for name in ("streams", "name", "transform", "without", "consumers", "hold")}
+    request = RestoreRequest(connection, directory, end=bound("--to", given["to"]), **wanted)
     with reporting("restore"):
         summaries = restore(request)
     show_each("streams", summaries, as_json=as_json)
     return EXIT_GOOD
-
-
-def _selection(given: dict[str, Any]) -> Selection | None:
-    """Return the transform and the subjects that it results in; None without one."""
-    from nats_bridge.kinds.copying.entry_subjects import destinations
-    from nats_bridge_spark.diff.rules import transform_of
-    from nats_bridge_spark.restore.job import Selection
-
-    if not given["transform"]:
-        return None
-    source, destination = given["transform"]
-    sourcing = transform_of(source, destination, given["streams"][0] if len(given["streams"]) == 1 else "SOURCE")
-    stored = dict.fromkeys(pattern.decode() for pattern in destinations(sourcing))
-    return Selection(sourcing, tuple(stored) if ">" not in stored else ())

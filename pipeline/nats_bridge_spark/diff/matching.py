@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge_spark.diff.comparing import Comparison, Ignored, Reader, State
+from nats_bridge_spark.diff.comparing import Comparison, Ignored, Reader, State, quick_reader
 from nats_bridge_spark.diff.rows import Aggregate, Batches, Rows
-from nats_bridge_spark.diff.usual_copies import quick_reader
 
 KEYS: Final = ("source", "number")
 """The columns of an identity. For a message without one, the number is its sequence, negative on the right."""

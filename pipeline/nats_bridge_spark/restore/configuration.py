@@ -61,7 +61,7 @@ class RestoreMark:
 
     Attributes:
         created: when that was created, as its server reported it.
-        selection: identifies the transforms; empty without any.
+        selection: identifies the transform; empty without one.
     """
 
     stream: str
@@ -93,7 +93,7 @@ def probe_of(stream: str) -> str:
     return f"nats-bridge.restore.{stream}"
 
 
-def restored_config(saved: Json, name: str, subjects: Sequence[str] | None, without: Collection[str]) -> Json:
+def restored_config(saved: Json, name: str, subjects: Sequence[str], without: Collection[str]) -> Json:
     """Return the configuration that a restored stream ends with, without its mark."""
     config = {member: value for member, value in saved.items() if member not in (*_NEVER, *without)}
     metadata = {key: value for key, value in (saved.get("metadata") or {}).items() if not key.startswith("_nats.")}

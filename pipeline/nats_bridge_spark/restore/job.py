@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.errors import ApiError
+from nats_bridge.kinds.copying.entry_subjects import destinations
 from nats_bridge.settings import Connection as ConnectionSettings
 from nats_bridge_spark.backfill.history import captured_history
 from nats_bridge_spark.capture.folder import Capture, capture_in
@@ -19,6 +19,7 @@ from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.capture.reading import first_since
 from nats_bridge_spark.capture.saved_stream import SAVED, SavedStream
 from nats_bridge_spark.connections import connected
+from nats_bridge_spark.diff.rules import transform_of
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.errors import OptionError, PipelineError, StreamExistsError
 from nats_bridge_spark.progress import watched
@@ -44,28 +45,18 @@ Consumers = Literal["resume", "as-saved", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """The transforms that change subjects during a restore.
-
-    Attributes:
-        subjects: the subjects of the restored stream; none for those of the captured one.
-    """
-
-    sourcing: Sourcing
-    subjects: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class RestoreRequest:
     """The request, as the command line gives it.
 
     Attributes:
         directory: a capture, or a directory of captures; a path, or an address in S3.
+        transform: source and destination of the transform that selects messages and changes their subjects.
         end: the last sequence, or a time (RFC 3339) at or after which no message was stored; None for all.
         patience: seconds for which the server may be down, or refuse to store.
 
     Raises:
         OptionError: two of them exclude each other.
+        ConfigError: the transform is invalid.
     """
 
     connection: ConnectionSettings = field(repr=False)
@@ -73,7 +64,7 @@ class RestoreRequest:
     streams: tuple[str, ...] = ()
     name: str | None = None
     end: int | str | None = None
-    selection: Selection | None = None
+    transform: tuple[str, str] | None = None
     without: tuple[str, ...] = ()
     consumers: Consumers = "resume"
     hold: bool = False
@@ -82,6 +73,8 @@ class RestoreRequest:
     def __post_init__(self) -> None:
         if self.hold and self.consumers == "as-saved":
             raise OptionError("--hold: makes no consumers; leave out --consumers")
+        if self.transform:
+            transform_of(*self.transform, "SOURCE")
 
 
 @dataclass(slots=True)
@@ -156,7 +149,11 @@ def restore(request: RestoreRequest) -> list[Summary]:
     """
     saved = _found(request)
     with LoopThread() as loop, loop.within(connected(request.connection)) as connection:
-        _require_new(connection.server_version)
+        if not server_dialect(connection.server_version).stream_fields_of_2_10:  # as the transform that closes a stream
+            raise OptionError(
+                f"the server is {connection.server_version}: restoring needs 2.10 or newer, where a stream can be kept"
+                " closed until it is restored"
+            )
         plans: list[_Job | Summary] = []
         existing: StreamExistsError | None = None
         for each in saved:
@@ -170,14 +167,6 @@ def restore(request: RestoreRequest) -> list[Summary]:
         if existing is not None and not any(isinstance(plan, _Job) for plan in plans):
             raise existing
         return [plan.restored() if isinstance(plan, _Job) else plan for plan in plans]
-
-
-def _require_new(version: str) -> None:
-    if not server_dialect(version).stream_fields_of_2_10:  # among them the ingress transform that closes a stream
-        raise OptionError(
-            f"the server is {version}: restoring needs 2.10 or newer, where a stream can be kept closed until it is"
-            " restored"
-        )
 
 
 def _found(request: RestoreRequest) -> list[_Saved]:
@@ -195,7 +184,7 @@ def _found(request: RestoreRequest) -> list[_Saved]:
     for option, given in (
         ("--as", request.name),
         ("--to", request.end if isinstance(request.end, int) else None),
-        ("--transform", request.selection),
+        ("--transform", request.transform),
     ):
         if given is not None and len(chosen) > 1:
             raise OptionError(f"{option}: is for one stream, and {place} has {', '.join(names)}: use --stream NAME")
@@ -214,9 +203,14 @@ async def _planned(request: RestoreRequest, loop: LoopThread, connection: Connec
         StreamExistsError: the stream exists, and no earlier run of this restore made it.
         OptionError: the server, or another stream, does not allow it.
     """
-    selection, capture = request.selection, saved.capture
-    name = request.name or saved.stream.name
-    mark = RestoreMark(saved.stream.name, capture.extent.created if capture else "", _identity(selection))
+    name, capture = request.name or saved.stream.name, saved.capture
+    sourcing, subjects = None, list[str]()
+    if request.transform:
+        sourcing = transform_of(*request.transform, saved.stream.name)
+        stored = [pattern.decode() for pattern in destinations(sourcing)]
+        subjects = [] if ">" in stored else list(dict.fromkeys(stored))
+    created = capture.extent.created if capture else ""
+    mark = RestoreMark(saved.stream.name, created, " ".join(request.transform or ()))
     there: Json | None = None
     try:
         there = await connection.api.stream_info(name)
@@ -228,7 +222,6 @@ async def _planned(request: RestoreRequest, loop: LoopThread, connection: Connec
             f"stream '{name}': exists, with {counted(int(there['state']['messages']), 'message')}: restore it under"
             " another name with --as NAME, or delete the stream first if you no longer need it"
         )
-    subjects = selection.subjects if selection else None
     config = restored_config(saved.stream.config, name, subjects, request.without)
     if config.get("allow_msg_counter"):
         raise OptionError(
@@ -244,7 +237,7 @@ async def _planned(request: RestoreRequest, loop: LoopThread, connection: Connec
         raise OptionError(f"{place} does not know {', '.join(unknown)}: say {options} to restore it without")
     if there is None:
         await _require_free(connection, name, config["subjects"])
-    return _Job(request, loop, connection, saved, config, mark, there)
+    return _Job(request, loop, connection, saved, sourcing, config, mark, there)
 
 
 async def _require_free(connection: Connection, name: str, subjects: list[str]) -> None:
@@ -255,16 +248,6 @@ async def _require_free(connection: Connection, name: str, subjects: list[str]) 
                 f"stream '{name}': its subject '{subject}' is stored by stream '{others[0]}' already: delete that one,"
                 " or give this one other subjects with --transform SRC DEST"
             )
-
-
-def _identity(selection: Selection | None) -> str:
-    """Another one for other transforms, or other subjects of the stream."""
-    if selection is None:
-        return ""
-    sourcing = selection.sourcing
-    parts = [*sourcing.record_filters, b"", *sourcing.record_destinations, b"", *sourcing.exclude]
-    parts += [repr(sourcing.where).encode(), ",".join(selection.subjects).encode()]
-    return hashlib.sha256(b"\n".join(parts)).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +262,7 @@ class _Job:
     loop: LoopThread
     connection: Connection
     saved: _Saved
+    sourcing: Sourcing | None
     config: Json
     mark: RestoreMark
     there: Json | None
@@ -329,7 +313,7 @@ class _Job:
         work = StreamRestore(
             config=self.config,
             mark=self.mark,
-            sourcing=request.selection.sourcing if request.selection else None,
+            sourcing=self.sourcing,
             history=captured_history(self.saved.place, capture, last),
             known=KnownStream.of(there),
             patience=request.patience,
@@ -387,7 +371,7 @@ class _Job:
             summary.left_out += ("consumers, which could not be listed",)
             return
         names = [each.name for each in consumers]
-        if request.consumers == "none" or (request.selection is not None and names):
+        if request.consumers == "none" or (self.sourcing is not None and names):
             summary.left_out += tuple(f"consumer {name}" for name in names)
             return
         made = []
