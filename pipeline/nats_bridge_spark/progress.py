@@ -39,12 +39,9 @@ def listening(on_stop: Callable[[signal.Signals, FrameType | None], None]) -> It
         yield lambda: None
         return
 
-    def handler(number: int, frame: FrameType | None) -> None:
-        on_stop(signal.Signals(number), frame)
-
     def listen() -> None:
         for number in _SIGNALS:
-            signal.signal(number, handler)
+            signal.signal(number, lambda number, frame: on_stop(signal.Signals(number), frame))
 
     before: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
     listen()
@@ -60,11 +57,9 @@ def in_java(frame: FrameType | None) -> bool:
 
     An exception raised there would break the line.
     """
-    while frame is not None:
-        if str(frame.f_globals.get("__name__", "")).startswith("py4j."):
-            return True
+    while frame is not None and not str(frame.f_globals.get("__name__", "")).startswith("py4j."):
         frame = frame.f_back
-    return False
+    return frame is not None
 
 
 INTERVAL: Final = 10.0

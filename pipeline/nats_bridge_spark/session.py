@@ -37,7 +37,13 @@ _PATIENCE: Final = 30.0
 """Seconds for Java to end after its work; then it is killed."""
 
 
-def spark_session(name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
+def spark_session(
+    name: str,
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    log: IO[bytes] | None = None,
+) -> SparkSession:
     """Return the session of the process, with the data source `jetstream` registered; a new one if there is none.
 
     A local master is reached on loopback only, and has no web page, unless settings say otherwise.
@@ -48,11 +54,40 @@ def spark_session(name: str, *, master: str | None = None, settings: Mapping[str
             machine (`local[*]`).
         settings: Spark settings by name, such as `spark.driver.memory`; in an existing session they can only change
             what Spark allows.
+        log: a file for the output of a new Java; None for stderr.
 
     Raises:
         SparkMissingError: PySpark, pyarrow or Java is missing, or cannot be used.
     """
-    return _session(name, master, dict(settings or {}), None)
+    require_libraries()
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    from nats_bridge_spark.data_source import register
+
+    settings = {**(settings or {}), **({"spark.master": master} if master else {})}
+    if "spark.pyspark.python" not in settings:
+        # Otherwise workers would use any `python3` on the path, which may lack pyarrow and this package.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder
+    if _is_there():
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+    else:
+        if SparkContext._gateway is None:
+            SparkContext._ensure_initialized(gateway=_started_java(settings, log))
+        conf = SparkConf()  # the settings of spark-submit, spark-defaults.conf and the environment are known now
+        for key, value in settings.items():
+            conf.set(key, value)
+        is_local = (conf.get("spark.master") or "local").startswith("local")
+        for key, value in (_DEFAULTS | _ON_THIS_MACHINE if is_local else _DEFAULTS).items():
+            conf.setIfMissing(key, value)
+        if not is_submitted():
+            conf.setIfMissing("spark.master", "local[*]").setAppName(name)
+        builder = builder.config(conf=conf)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
 
 
 @contextmanager
@@ -74,7 +109,7 @@ def job_session(name: str, *, settings: Mapping[str, str] | None = None) -> Iter
     is_ours = not _is_there()
     try:
         with log.open("wb") as stream, reporting(name, log) as listen:
-            spark = _session(name, None, dict(settings or {}), stream)
+            spark = spark_session(name, settings=settings, log=stream)
             listen()  # Spark has replaced the signal handler
             yield spark
     finally:
@@ -126,39 +161,6 @@ def require_libraries() -> None:
         import pyspark  # noqa: F401
     except ImportError as error:
         raise SparkMissingError(f"{error.name or error} is not installed: {_INSTALL}") from None
-
-
-def _session(name: str, master: str | None, settings: dict[str, str], log: IO[bytes] | None) -> SparkSession:
-    require_libraries()
-    from pyspark import SparkConf, SparkContext
-    from pyspark.sql import SparkSession
-
-    from nats_bridge_spark.data_source import register
-
-    if master:
-        settings["spark.master"] = master
-    if "spark.pyspark.python" not in settings:
-        # Otherwise workers would use any `python3` on the path, which may lack pyarrow and this package.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder
-    if _is_there():
-        for key, value in settings.items():
-            builder = builder.config(key, value)
-    else:
-        if SparkContext._gateway is None:
-            SparkContext._ensure_initialized(gateway=_started_java(settings, log))
-        conf = SparkConf()  # the settings of spark-submit, spark-defaults.conf and the environment are known now
-        for key, value in settings.items():
-            conf.set(key, value)
-        is_local = (conf.get("spark.master") or "local").startswith("local")
-        for key, value in (_DEFAULTS | _ON_THIS_MACHINE if is_local else _DEFAULTS).items():
-            conf.setIfMissing(key, value)
-        if not is_submitted():
-            conf.setIfMissing("spark.master", "local[*]").setAppName(name)
-        builder = builder.config(conf=conf)
-    spark = builder.getOrCreate()
-    register(spark)
-    return spark
 
 
 def is_submitted() -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from nats_bridge.settings import Connection, Settings
 from nats_bridge_spark.backfill.job import BackfillRequest, EntrySummary, backfill
-from nats_bridge_spark.capture import chunk_writing
+from nats_bridge_spark.capture import parquet_files
 from nats_bridge_spark.capture.capturing import CaptureRequest, capture
 from nats_bridge_spark.capture.saved_stream import SAVED
 from nats_bridge_spark.progress import Progress
@@ -35,7 +35,7 @@ async def captured(url: str, stream: str, folder: Path, *, first: int | None = N
     """Make a capture of a stream, in small chunks; one that says it is of a stream that was created at another time."""
     wanted = CaptureRequest(Connection(servers=(url,)), stream, str(folder), begin=first)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(chunk_writing, "MESSAGES", 20)
+        patched.setattr(parquet_files, "MESSAGES", 20)
         await asyncio.to_thread(capture, None, wanted, Progress("capture"))
     if created:
         saved = json.loads((folder / SAVED).read_text())

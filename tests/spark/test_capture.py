@@ -16,11 +16,11 @@ import pytest
 from pyarrow.fs import LocalFileSystem, S3FileSystem
 
 from nats_bridge.settings import Connection
-from nats_bridge_spark.capture import capturing, chunk_writing
+from nats_bridge_spark.capture import capturing, parquet_files
 from nats_bridge_spark.capture.capturing import CaptureRequest, CaptureResult, capture
 from nats_bridge_spark.capture.folder import Capture, Chunk, capture_in
+from nats_bridge_spark.capture.parquet_files import read_capture, required_capture
 from nats_bridge_spark.capture.place import Place, place_of
-from nats_bridge_spark.capture.reading import read_capture, required_capture
 from nats_bridge_spark.capture.saved_stream import SAVED
 from nats_bridge_spark.errors import DataLostError, OptionError, PipelineError
 from nats_bridge_spark.failures import failure
@@ -45,7 +45,7 @@ def run(session: Spark, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Capture a stream into the test's directory, with so many messages in a chunk."""
 
     def call(stream: str, *, chunk: int = 4_000_000, **options: Any) -> CaptureResult:
-        monkeypatch.setattr(chunk_writing, "MESSAGES", chunk)
+        monkeypatch.setattr(parquet_files, "MESSAGES", chunk)
         options = {"directory": str(tmp_path / "kept"), **options}
         wanted = CaptureRequest(connection=Connection(servers=(url,)), stream=stream, **options)
         return capture(session, wanted, Progress(f"capture {stream}"))

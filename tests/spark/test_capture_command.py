@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 VERSION = "2.10.27"
 _ONE_A_CHUNK = """
 from nats_bridge.cli import main
-from nats_bridge_spark.capture import chunk_writing
-chunk_writing.MESSAGES = 1
+from nats_bridge_spark.capture import parquet_files
+parquet_files.MESSAGES = 1
 main()
 """
 ROOT = Path(__file__).parents[2]

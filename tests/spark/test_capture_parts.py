@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from nats_bridge.client.stream_identity import MessageStamp
-from nats_bridge_spark.capture import chunk_writing
-from nats_bridge_spark.capture.chunk_writing import end_of_chunk, tasks_for
+from nats_bridge_spark.capture import parquet_files
 from nats_bridge_spark.capture.folder import Capture, Chunk
+from nats_bridge_spark.capture.parquet_files import end_of_chunk, tasks_for
 from nats_bridge_spark.capture.saved_stream import CaptureExtent, SavedStream
 from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.source.stream_state import removes_messages
@@ -19,7 +19,7 @@ def test_where_chunks_end(monkeypatch: pytest.MonkeyPatch) -> None:
     def ends(first: int, last: int, remaining: int, average: int = 100) -> int:
         return end_of_chunk(first, last, remaining=remaining, average=average)
 
-    monkeypatch.setattr(chunk_writing, "MESSAGES", 10)
+    monkeypatch.setattr(parquet_files, "MESSAGES", 10)
 
     assert ends(1, 100, 100) == 10
     assert ends(1, 100, 10) == 100

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from nats_bridge_spark.diff.comparing import Comparison
-from nats_bridge_spark.diff.details import order_findings
+from nats_bridge_spark.diff.findings import order_findings
 from nats_bridge_spark.diff.rules import transform_of
 from nats_bridge_spark.diff.run import DiffResult
 from nats_bridge_spark.diff.sides import SideLocation

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from nats_bridge.client.wire import Delivered
 from nats_bridge.settings import Connection
 from nats_bridge_spark.capture.folder import Capture
+from nats_bridge_spark.capture.parquet_files import captured_rows
 from nats_bridge_spark.capture.place import Place
-from nats_bridge_spark.capture.reading import captured_rows
 from nats_bridge_spark.columns import ARROW
 from nats_bridge_spark.columns import COLUMNS as TYPES
 from nats_bridge_spark.row_bundle import rows_together
@@ -83,18 +83,8 @@ def deliveries(rows: pa.RecordBatch) -> list[Delivered]:
     replies = pc.binary_join_element_wise(
         "$JS.ACK.o.c.1.", sequence.cast(pa.string()), ".0.", time_ns.cast(pa.string()), ".0", ""
     )
-    empty = pa.scalar(b"", pa.binary())
-    return list(
-        zip(
-            _bytes(subject.cast(pa.binary())),
-            _bytes(replies.cast(pa.binary())),
-            _bytes(block.fill_null(empty)),
-            _bytes(data.fill_null(empty)),
-            strict=True,
-        )
-    )
-
-
-def _bytes(column: Any) -> list[bytes]:
-    values: list[bytes] = column.to_numpy(zero_copy_only=False).tolist()
-    return values
+    columns: list[list[bytes]] = [
+        column.cast(pa.binary()).fill_null(b"").to_numpy(zero_copy_only=False).tolist()
+        for column in (subject, replies, block, data)
+    ]
+    return list(zip(*columns, strict=True))

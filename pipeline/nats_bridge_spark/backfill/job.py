@@ -30,8 +30,8 @@ from nats_bridge_spark.backfill.fence import fenced, refuse_running
 from nats_bridge_spark.backfill.history import captured_history, live_history
 from nats_bridge_spark.backfill.history_copy import HistoryCopy
 from nats_bridge_spark.capture.folder import Capture
+from nats_bridge_spark.capture.parquet_files import required_capture
 from nats_bridge_spark.capture.place import Place, place_of
-from nats_bridge_spark.capture.reading import required_capture
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.errors import OptionError

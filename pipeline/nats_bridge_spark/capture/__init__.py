@@ -1,4 +1,4 @@
 """Streams as Parquet: a capture is a directory of chunks, each named by its range of sequences.
 
-`reading` is for other jobs; `capturing` creates and extends captures.
+`parquet_files` reads captures for other jobs; `capturing` creates and extends them.
 """

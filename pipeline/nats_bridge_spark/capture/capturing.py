@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import BridgeError
 from nats_bridge.settings import Connection
-from nats_bridge_spark.capture.chunk_writing import WrittenChunk, end_of_chunk, tasks_for, write_chunk
 from nats_bridge_spark.capture.folder import Capture, CaptureFolder
+from nats_bridge_spark.capture.parquet_files import WrittenChunk, end_of_chunk, tasks_for, write_chunk
 from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.capture.saved_stream import CaptureExtent, SavedStream, saved_stream
 from nats_bridge_spark.connections import connected, options_of_stream
@@ -229,7 +229,7 @@ class _Capturing:
         if before.first <= end:
             options = options_of_stream(wanted.connection, wanted.stream, first, end, wanted.subjects)
             options |= {"partitions": str(tasks), "failOnDataLoss": str(not may_miss).lower()}
-            write_chunk(self.spark, options, self.place, path, written)
+            write_chunk(self.spark, self.loop, options, self.place, path, written)
         after = self._facts(end)
         if may_miss and not counts:
             # Messages that the stream has lost at its start since the last look.

@@ -14,15 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Literal, TypeAlias
 
-from nats_bridge_spark.diff.provenance import (
-    Provenance,
-    provenance,
-    same_source,
-    without_republished_lines,
-)
+from nats_bridge_spark.diff.provenance import provenance, same_source, without_republished_lines
 from nats_transforms import copy_id, header_block
 from nats_transforms.republish import Republish
 from nats_transforms.source_record import HEADER, TWIN_HEADER
@@ -142,8 +137,12 @@ _UNIDENTIFIED: Final[_Identity] = (State.UNIDENTIFIED, b"", 0, b"")
 
 
 def _identification(comparison: Comparison, *, right: bool) -> Callable[[int, bytes], _Identity]:
-    def by_sequence(sequence: int, _: bytes) -> _Identity:
-        return State.COMPARED, b"", sequence, b""
+    by, source = comparison.by, comparison.source
+    first, last = comparison.first, comparison.last
+    if by == "sequence" or (by == "provenance:right" and not right):
+        return lambda sequence, _: (State.COMPARED, b"", sequence, b"")
+    if by == "subject":
+        return lambda *_: (State.COMPARED, b"", 0, b"")
 
     def by_id(_: int, block: bytes) -> _Identity:
         found = header_block.read(block, b"Nats-Msg-Id")
@@ -151,31 +150,15 @@ def _identification(comparison: Comparison, *, right: bool) -> Callable[[int, by
 
     def by_provenance(_: int, block: bytes) -> _Identity:
         found = provenance(block)
-        return _UNIDENTIFIED if found is None else (State.COMPARED, found.source, found.sequence, found.entry)
-
-    def by_source(_: int, block: bytes) -> _Identity:
-        found = provenance(block)
         if found is None:
             return _UNIDENTIFIED
-        state = State.COMPARED if _is_meant(comparison, found) else State.LEFT_OUT
+        if by == "provenance":
+            return State.COMPARED, found.source, found.sequence, found.entry
+        is_meant = first <= found.sequence and (last is None or found.sequence <= last)
+        state = State.COMPARED if is_meant and same_source(found.source, source) else State.LEFT_OUT
         return state, b"", found.sequence, found.entry
 
-    if comparison.by == "sequence" or (comparison.by == "provenance:right" and not right):
-        return by_sequence
-    if comparison.by == "id":
-        return by_id
-    if comparison.by == "subject":
-        return lambda *_: (State.COMPARED, b"", 0, b"")
-    return by_source if comparison.by == "provenance:right" else by_provenance
-
-
-def _is_meant(comparison: Comparison, found: Provenance) -> bool:
-    last = comparison.last
-    return (
-        same_source(found.source, comparison.source)
-        and found.sequence >= comparison.first
-        and (last is None or found.sequence <= last)
-    )
+    return by_id if by == "id" else by_provenance
 
 
 _Change: TypeAlias = Callable[[bytes], bytes]
@@ -212,13 +195,13 @@ def _changes(comparison: Comparison, *, right: bool) -> list[tuple[Ignored, byte
             found.append((_RECORD, b"\nNats-Stream: ", without_republished_lines))
         found.append((_RECORD, b"-Source:", _remover(HEADER, TWIN_HEADER)))
         if by == "subject" or (not right and rule is None):
-            found += [(_STAYING, b"\n" + prefix, _prefix_remover(prefix)) for prefix in _PREFIXES]
+            found += [(_STAYING, b"\n" + prefix, partial(_without_prefix, prefix)) for prefix in _PREFIXES]
     elif by.startswith("provenance"):
-        found.append((_RECORD_NAME, b"\n" + TWIN_HEADER + b":", _with_native_record))
-        found.append((_IDENTITY, b"\nNats-Stream-Source:", _without_identity))
+        found.append((_RECORD_NAME, _TWIN, lambda block: block.replace(_TWIN, b"\n" + HEADER + b":")))
+        found.append((_IDENTITY, b"\nNats-Stream-Source:", partial(_SIXTH_FIELD.sub, rb"\1", count=1)))
     if by not in ("sequence", "id"):
         found.append((_MESSAGE_ID, copy_id.IN_BLOCK, copy_id.without_copy_id))
-        found.append((_RENAMED, b"\nNats-Bridge-", _with_native_names))
+        found.append((_RENAMED, b"\nNats-Bridge-", partial(_OWN_NAME.sub, b"")))
         found.append(
             (_COUNTED, b"-Counter-Sources:", _remover(b"Nats-Counter-Sources", b"Nats-Bridge-Counter-Sources"))
         )
@@ -228,6 +211,7 @@ def _changes(comparison: Comparison, *, right: bool) -> list[tuple[Ignored, byte
     return found
 
 
+_TWIN: Final = b"\n" + TWIN_HEADER + b":"
 _EMPTY: Final = header_block.START + b"\r\n"
 _PREFIXES: Final = (b"Nats-Expected-", b"Nats-Batch-", b"Nats-Request-Info:")
 _OWN_NAME: Final = re.compile(rb"(?<=\nNats-)Bridge-(?=Incr:|Schedule)")
@@ -243,20 +227,8 @@ def _remover(*names: bytes) -> _Change:
     return without
 
 
-def _prefix_remover(prefix: bytes) -> _Change:
-    return lambda block: header_block.remove_prefix(block, prefix)
-
-
-def _with_native_record(block: bytes) -> bytes:
-    return block.replace(b"\n" + TWIN_HEADER + b":", b"\n" + HEADER + b":")
-
-
-def _with_native_names(block: bytes) -> bytes:
-    return _OWN_NAME.sub(b"", block)
-
-
-def _without_identity(block: bytes) -> bytes:
-    return _SIXTH_FIELD.sub(rb"\1", block, 1)
+def _without_prefix(prefix: bytes, block: bytes) -> bytes:
+    return header_block.remove_prefix(block, prefix)
 
 
 _MARK: Final = b"-Source: "

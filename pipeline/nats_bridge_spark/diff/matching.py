@@ -3,7 +3,7 @@
 Theory of operation. Each message becomes its identity, its sequence and a digest of the compared parts. These are
 aggregated by identity: the number of messages on each side, the lowest sequence of each, and the lowest and highest
 digest. If each side has one message and the digests are equal, the messages are equal. All other identities are odd,
-and their full messages are compared (`details`).
+and their full messages are compared (`findings`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from nats_transforms import header_block
 from nats_transforms.republish import LINES, OPTIONAL_LINES
-from nats_transforms.source_record import HEADER, JOINT, TWIN_HEADER, SourceRecord, first_record
+from nats_transforms.source_record import HEADER, JOINT, TWIN_HEADER, first_record
 
 _RECORD = re.compile(
     rb"\nNats-(?:Stream|Bridge)-Source: ([^ \t\r\n]+) ([0-9]{1,18})"
@@ -64,19 +64,23 @@ def provenance(block: bytes) -> Provenance | None:
 
 
 def _last_step(block: bytes) -> Provenance | None:
-    record, at = _record(block)
-    republished = republished_from(block)
-    if republished is not None and (record is None or block.rfind(b"\nNats-Stream:") > at):
-        return republished
-    return None if record is None else Provenance(record.source, record.sequence, _entry(record))
-
-
-def republished_from(block: bytes) -> Provenance | None:
-    """Return `Nats-Stream` and `Nats-Sequence` of a republished message; None unless it has both."""
+    names = (HEADER, TWIN_HEADER)
+    record, name = next(((found, name) for name in names if (found := first_record(block, name))), (None, b""))
     stream, sequence = header_block.read(block, b"Nats-Stream"), header_block.read(block, b"Nats-Sequence")
-    if not stream or not sequence or not sequence.isdigit() or len(sequence) > 20:
+    if (
+        stream
+        and sequence
+        and sequence.isdigit()
+        and len(sequence) <= 20
+        and (record is None or block.rfind(b"\nNats-Stream:") > block.find(b"\n" + name + b":"))
+    ):
+        return Provenance(stream, int(sequence))
+    if record is None:
         return None
-    return Provenance(stream, int(sequence))
+    entry = b""
+    if record.filters is not None and record.destinations is not None:
+        entry = JOINT.join(record.filters) + b" " + JOINT.join(record.destinations)
+    return Provenance(record.source, record.sequence, entry)
 
 
 def without_republished_lines(block: bytes) -> bytes:
@@ -91,17 +95,3 @@ def without_republished_lines(block: bytes) -> bytes:
 def same_source(shown: bytes, name: bytes) -> bool:
     """Return whether a record's source is the stream of this name: itself, or as an external one with its hash."""
     return shown == name or (shown.startswith(name) and _HASHED.fullmatch(shown, len(name)) is not None)
-
-
-def _record(block: bytes) -> tuple[SourceRecord | None, int]:
-    for name in (HEADER, TWIN_HEADER):
-        record = first_record(block, name)
-        if record is not None:
-            return record, block.find(b"\n" + name + b":")
-    return None, -1
-
-
-def _entry(record: SourceRecord) -> bytes:
-    if record.filters is None or record.destinations is None:
-        return b""
-    return JOINT.join(record.filters) + b" " + JOINT.join(record.destinations)

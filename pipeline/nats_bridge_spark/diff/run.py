@@ -1,7 +1,7 @@
 """Runs one comparison, on either engine.
 
 Both sides become digests that are joined by identity (`matching`). The order of the common messages is compared by
-their sequences (`ordering`). Messages whose digests differ are fetched and compared (`details`).
+their sequences (`findings`). Messages whose digests differ are fetched and compared (`findings`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from nats_bridge_spark.diff.comparing import Comparison
 from nats_bridge_spark.diff.deciding import decided
-from nats_bridge_spark.diff.details import odd_findings, order_findings, overview_of
-from nats_bridge_spark.diff.findings import FINDINGS, Finding
+from nats_bridge_spark.diff.findings import FINDINGS, SEQUENCE, Finding, odd_findings, order_findings, overview_of
 from nats_bridge_spark.diff.matching import Counts, counts, matched
 from nats_bridge_spark.diff.rows import Batches, Rows
 from nats_bridge_spark.diff.sides import OpenSide, Side, SideLocation
@@ -126,7 +125,7 @@ def _newest(rows: Rows, rule: Sourcing | Republish | None = None) -> Rows:
     named = rows.selected("subject", "sequence")
     if rule is not None:
         named = named.mapped(partial(_renamed, rule), _SUBJECTS)
-    newest = named.grouped(["subject"], [("sequence", "max")]).mapped(_last_sequences, _SUBJECTS)
+    newest = named.grouped(["subject"], [("sequence", "max")]).mapped(_last_sequences, SEQUENCE)
     return rows.having(newest.kept(), ["sequence"])
 
 
@@ -137,6 +136,4 @@ def _renamed(rule: Sourcing | Republish, batches: Batches) -> Batches:
 
 
 def _last_sequences(batches: Batches) -> Batches:
-    for batch in batches:
-        columns = [batch.column("subject"), batch.column("sequence_max")]
-        yield pa.RecordBatch.from_arrays(columns, schema=_SUBJECTS)
+    return (batch.select(["sequence_max"]).rename_columns(["sequence"]) for batch in batches)

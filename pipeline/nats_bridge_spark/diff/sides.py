@@ -9,7 +9,7 @@ from typing import Final, Self, TypeAlias
 import pyarrow as pa
 
 from nats_bridge.settings import Connection
-from nats_bridge_spark.capture.reading import within
+from nats_bridge_spark.capture.parquet_files import within
 from nats_bridge_spark.columns import ARROW, CAPTURED, COLUMNS
 from nats_bridge_spark.connections import options_of_stream
 from nats_bridge_spark.diff.rows import Aggregate, Batches, Rows

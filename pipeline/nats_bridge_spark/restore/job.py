@@ -15,8 +15,8 @@ from nats_bridge.kinds.copying.entry_subjects import destinations
 from nats_bridge.settings import Connection as ConnectionSettings
 from nats_bridge_spark.backfill.history import captured_history
 from nats_bridge_spark.capture.folder import Capture, capture_in
+from nats_bridge_spark.capture.parquet_files import first_since
 from nats_bridge_spark.capture.place import Place, place_of
-from nats_bridge_spark.capture.reading import first_since
 from nats_bridge_spark.capture.saved_stream import SAVED, SavedStream
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.diff.rules import transform_of
@@ -235,19 +235,14 @@ async def _planned(request: RestoreRequest, loop: LoopThread, connection: Connec
     if unknown:
         options = " ".join(f"--without {member}" for member in unknown)
         raise OptionError(f"{place} does not know {', '.join(unknown)}: say {options} to restore it without")
-    if there is None:
-        await _require_free(connection, name, config["subjects"])
-    return _Job(request, loop, connection, saved, sourcing, config, mark, there)
-
-
-async def _require_free(connection: Connection, name: str, subjects: list[str]) -> None:
-    """Refuse subjects that another stream stores: the stream could not be opened in the end."""
-    for subject in subjects:
+    for subject in config["subjects"] if there is None else ():
+        # The stream could not be opened in the end.
         if others := [other for other in await connection.api.stream_names(subject=subject) if other != name]:
             raise OptionError(
                 f"stream '{name}': its subject '{subject}' is stored by stream '{others[0]}' already: delete that one,"
                 " or give this one other subjects with --transform SRC DEST"
             )
+    return _Job(request, loop, connection, saved, sourcing, config, mark, there)
 
 
 @dataclass(frozen=True, slots=True)
