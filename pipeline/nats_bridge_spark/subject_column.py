@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # mad
 
 from nats_bridge_spark.data_source import use_this_python
 from nats_bridge_spark.errors import OptionError
-from nats_bridge_spark.subject_batch import Array, by_subject, destinations
+from nats_bridge_spark.subject_batch import Array, destinations
 from nats_transforms.dialect import NEWEST
 from nats_transforms.dialect import dialect as find_dialect
 from nats_transforms.errors import TransformError, UnknownDialectError
@@ -65,20 +64,7 @@ def _function(src: str, dest: str, version: str) -> Any:
     def transformed(array: Array) -> Array:
         return destinations(transform, array).view(pa.string())  # bytes are not checked, which need not be UTF-8
 
-    function = _arrow_function(transformed, "string")
-    return function.asNondeterministic() if transform.is_random else function
-
-
-def wanted_function(wanted: Callable[[bytes], bool]) -> Any:
-    """Return an answer about subjects as a Spark function of a binary column, called once for each distinct subject."""
-
-    def answers(array: Array) -> Array:
-        return by_subject(wanted, array, pa.bool_())
-
-    return _arrow_function(answers, "boolean")
-
-
-def _arrow_function(function: Callable[[Array], Array], kind: str) -> Any:
     # Spark reads the kind of function from its annotations, which it cannot resolve as strings.
-    function.__annotations__.update({"array": pa.Array, "return": pa.Array})
-    return arrow_udf(function, kind)
+    transformed.__annotations__.update({"array": pa.Array, "return": pa.Array})
+    function: Any = arrow_udf(transformed, "string")
+    return function.asNondeterministic() if transform.is_random else function

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from nats_bridge.client.connection import Connection
@@ -53,6 +54,7 @@ class HistoryCopy:
     held: int = field(init=False)
     read: int = field(init=False, default=0)
     handed: int = field(init=False)
+    _over: asyncio.Future[None] = field(init=False)
 
     def __post_init__(self) -> None:
         self.held = self.handed = self.first - 1
@@ -63,20 +65,13 @@ class HistoryCopy:
         Raises:
             BridgeError: the copy cannot continue; messages copied so far stay.
         """
-        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def end(error: BaseException | None = None) -> None:
-            if not over.done():
-                over.set_result(None) if error is None else over.set_exception(error)
-
-        def reader(sink: Round, filters: tuple[str, ...]) -> _HistoryReader:
-            return _HistoryReader(self, end, sink, filters)
-
+        over = self._over = asyncio.get_running_loop().create_future()
+        reader = partial(_HistoryReader, self)
         context = EntryContext(self.plan, source, target, self.counters, RuleMetrics(), make_reader=reader)
-        entry = CopyEntry(context, end)
-        target.on_end(lambda reason: end(UnreachableError(f"the target's server ended the connection: {reason}")))
-        target.on_refusal(lambda text: self._refused(text, end))
-        watching = asyncio.create_task(self._watch(entry, source, target, end))
+        entry = CopyEntry(context, self.end)
+        target.on_end(lambda reason: self.end(UnreachableError(f"the target's server ended the connection: {reason}")))
+        target.on_refusal(self._refused)
+        watching = asyncio.create_task(self._watch(entry, source, target))
         try:
             await entry.start()
             await over
@@ -86,6 +81,11 @@ class HistoryCopy:
             if over.done():
                 over.exception()
             await entry.abandon()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the copy, with an error or because everything is stored."""
+        if not self._over.done():
+            self._over.set_result(None) if error is None else self._over.set_exception(error)
 
     def check(self, handled: int, info: Json) -> None:
         """Check that a round begins at the expected place.
@@ -111,30 +111,19 @@ class HistoryCopy:
 
     def note(self, batch: list[Delivered]) -> None:
         """Count messages that are handed on, each once."""
-        last = _sequence(batch[-1][1])
-        if last > self.handed:
-            if _sequence(batch[0][1]) > self.handed:
-                self.read += len(batch)
-            else:
-                self.read += sum(_sequence(reply) > self.handed for _, reply, _, _ in batch)
-            self.handed = last
+        self.read += len(batch) - bisect_right(batch, self.handed, key=_sequence)
+        self.handed = max(self.handed, _sequence(batch[-1]))
 
-    def _refused(self, text: str, end: Callable[[BaseException], None]) -> None:
+    def _refused(self, text: str) -> None:
         """Handle a violation of permissions.
 
         Without permission to listen to other writers everything works, but slower.
         """
         if refused_publication(text):
-            end(
-                PipelineError(
-                    f"rule '{self.plan.rule}': the server refuses a publication ({text}): allow the user to publish to"
-                    " the rule's destinations"
-                )
-            )
+            why = f"the server refuses a publication ({text}): allow the user to publish to the rule's destinations"
+            self.end(PipelineError(f"rule '{self.plan.rule}': {why}"))
 
-    async def _watch(
-        self, entry: CopyEntry, source: Connection, target: Connection, end: Callable[[BaseException], None]
-    ) -> None:
+    async def _watch(self, entry: CopyEntry, source: Connection, target: Connection) -> None:
         """End it when an obstacle has lasted too long."""
         loop = asyncio.get_running_loop()
         free = loop.time()
@@ -147,10 +136,10 @@ class HistoryCopy:
             elif loop.time() - free > self.patience:
                 if is_there:
                     why = f"{place}: waited {self.patience:g} s for {entry.obstacle}: run the backfill again then"
-                    return end(PipelineError(why))
+                    return self.end(PipelineError(why))
                 whose = "its" if source.client.is_connected else "its source's"
                 why = f"{place}: {whose} server is away for {self.patience:g} s: run the backfill again"
-                return end(UnreachableError(why))
+                return self.end(UnreachableError(why))
 
 
 class _HistoryReader:
@@ -159,12 +148,9 @@ class _HistoryReader:
     attached = True
     waits_for = ""
 
-    def __init__(
-        self, copy: HistoryCopy, end: Callable[[BaseException | None], None], sink: Round, filters: tuple[str, ...]
-    ) -> None:
+    def __init__(self, copy: HistoryCopy, sink: Round, filters: tuple[str, ...]) -> None:
         self.handled = 0
         self._copy = copy
-        self._end = end
         self._round = sink
         self._filters = filters
         self._known = KnownStream("")
@@ -212,7 +198,7 @@ class _HistoryReader:
                     await self._read.put(batch)
             await self._read.put(None)
         except Exception as error:
-            self._end(error)
+            self._copy.end(error)
 
     async def _feed(self) -> None:
         copy, publisher = self._copy, self._round.publisher
@@ -225,10 +211,10 @@ class _HistoryReader:
                     await waiting
             await publisher.settled()
             if not publisher.over:
-                self._end(None)
+                self._copy.end(None)
         except Exception as error:
-            self._end(error)
+            self._copy.end(error)
 
 
-def _sequence(reply: bytes) -> int:
-    return AckReply.parse(reply).stream_sequence
+def _sequence(message: Delivered) -> int:
+    return AckReply.parse(message[1]).stream_sequence

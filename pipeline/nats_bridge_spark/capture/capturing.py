@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.errors import BridgeError
 from nats_bridge.settings import Connection
 from nats_bridge_spark.capture.folder import Capture, CaptureFolder
 from nats_bridge_spark.capture.parquet_files import WrittenChunk, end_of_chunk, tasks_for, write_chunk
@@ -172,7 +171,9 @@ class _Capturing:
             except Exception as error:
                 short = failure(self.progress.job, error)
                 failed += 1
-                if self.folder.capture is None or not _may_pass(short, failed):
+                # A server that just started may not know its streams.
+                may_pass = short.passing or (type(short) is PipelineError and failed <= _PATIENCE)
+                if self.folder.capture is None or isinstance(short, JobFailedError) or not may_pass:
                     raise
                 self.progress.say(f"{short}; trying again in {interval:g} s")
             self.progress.enter("waiting for new messages")
@@ -344,10 +345,3 @@ class _Capturing:
         held = self.folder.known
         what = f"{held.messages:,} messages up to sequence {held.last}" if held.messages else "no message yet"
         self.progress.kept = f"{what} in {self.place}; run the same command to continue"
-
-
-def _may_pass(error: BridgeError, failed: int) -> bool:
-    # A server that just started may not know its streams.
-    if isinstance(error, JobFailedError):
-        return False
-    return error.passing or (type(error) is PipelineError and failed <= _PATIENCE)

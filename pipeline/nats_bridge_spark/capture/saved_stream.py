@@ -141,9 +141,8 @@ async def saved_stream(connection: Connection, stream: str) -> SavedStream:
                 if error.err_code != STREAM_NOT_FOUND:
                     raise
                 continue  # it was deleted between the two requests, so the first one fails now, or names its successor
-            break
-        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        return SavedStream(info["config"], consumers, opened.server_version, now)
+            now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            return SavedStream(info["config"], consumers, opened.server_version, now)
 
 
 async def _durable_consumers(opened: OpenConnection, stream: str) -> tuple[SavedConsumer, ...] | None:

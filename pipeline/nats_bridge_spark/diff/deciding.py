@@ -52,7 +52,8 @@ def _identity(left: Side, right: Side, wanted: Comparison) -> tuple[By, str]:
         return wanted.by, ""
     if wanted.rule is not None:
         return "provenance:right", "the right side's messages are copies of the left side's"
-    blocks = [_column(side.rows.first(_SAMPLE), "header_block") for side in (left, right)]
+    samples = [side.rows.first(_SAMPLE).selected("header_block").table() for side in (left, right)]
+    blocks: list[list[bytes]] = [sample.column(0).to_pylist() for sample in samples]
     sources = [_sources(each) for each in blocks]
     common = sources[0] & sources[1]
     if common:
@@ -102,11 +103,6 @@ def _since(first: int, batches: Batches) -> Batches:
 
 def _payloads(rows: Rows) -> dict[int, bytes]:
     return dict(zip(*rows.table().to_pydict().values(), strict=True))
-
-
-def _column(rows: Rows, name: str) -> list[bytes]:
-    found: list[bytes] = rows.selected(name).table().column(name).to_pylist()
-    return found
 
 
 def _names(sources: set[bytes]) -> str:

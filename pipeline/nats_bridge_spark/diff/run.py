@@ -6,7 +6,7 @@ their sequences (`findings`). Messages whose digests differ are fetched and comp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -30,10 +30,9 @@ class DiffResult:
 
     Attributes:
         reason: the reason for the chosen identity; empty if the user chose it.
-        left_out: messages of the left and of the right that were not compared: those that the rule does not copy, and
-            those of other sources.
-        headers: how many messages differ in a header, by its name; the most frequent ones.
         findings: all findings, with the columns `findings.FINDINGS`; readable while the engine is open.
+        kinds: how many findings there are of each kind.
+        headers: how many messages differ in a header, by its name; the most frequent ones.
     """
 
     left: Side
@@ -41,12 +40,16 @@ class DiffResult:
     comparison: Comparison
     reason: str
     counts: Counts
-    left_out: tuple[int, int]
+    allowed: frozenset[str]
+    findings: Rows
     kinds: dict[str, int]
     headers: dict[str, int]
     examples: dict[str, list[Finding]]
-    allowed: frozenset[str]
-    findings: Rows = field(repr=False)
+
+    @property
+    def left_out(self) -> tuple[int, int]:
+        """The messages of the left and of the right that were not compared: not copied by the rule, or not from it."""
+        return self.left.messages - self.counts.left, self.right.messages - self.counts.right
 
     @property
     def is_equal(self) -> bool:
@@ -99,21 +102,8 @@ def compared(
     if counted.odd:
         findings = findings.united(odd_findings(lefts, rights, matches, comparison, several=counted.several > 0))
     findings = findings.kept()
-    kinds, headers, examples = overview_of(findings)
     progress.messages = messages
-    return DiffResult(
-        left=here,
-        right=there,
-        comparison=comparison,
-        reason=reason,
-        counts=counted,
-        left_out=(here.messages - counted.left, there.messages - counted.right),
-        kinds=kinds,
-        headers=headers,
-        examples=examples,
-        allowed=allowed,
-        findings=findings,
-    )
+    return DiffResult(here, there, comparison, reason, counted, allowed, findings, *overview_of(findings))
 
 
 def _none(_: Batches) -> Batches:

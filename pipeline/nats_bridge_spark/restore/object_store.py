@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Final
 
 from nats_bridge.client.jetstream_api import JetStreamApi
@@ -31,23 +31,17 @@ async def purge_orphans(api: JetStreamApi, stream: str, subjects: Collection[str
         The number of chunks.
     """
     purged = 0
-    for prefix in _buckets(subjects):
+    for chunks in (subject.removesuffix(">") for subject in subjects if subject.endswith(f"{_CHUNKS}>")):
+        prefix = chunks.removesuffix(_CHUNKS)
+        if not prefix.startswith(_OBJECTS) or f"{prefix}{_DESCRIPTIONS}>" not in subjects:
+            continue
         named = await _named(api, stream, prefix)
         if named is None:
             continue
-        chunks = prefix + _CHUNKS
         for subject in await _subjects(api, stream, f"{chunks}>"):
             if subject.removeprefix(chunks) not in named:
                 purged += int((await api.request(f"STREAM.PURGE.{stream}", {"filter": subject}))["purged"])
     return purged
-
-
-def _buckets(subjects: Collection[str]) -> Iterator[str]:
-    """Yield the prefix of the subjects of each bucket."""
-    for subject in subjects:
-        prefix = subject.removesuffix(f"{_CHUNKS}>")
-        if prefix != subject and prefix.startswith(_OBJECTS) and f"{prefix}{_DESCRIPTIONS}>" in subjects:
-            yield prefix
 
 
 async def _named(api: JetStreamApi, stream: str, prefix: str) -> set[str] | None:
