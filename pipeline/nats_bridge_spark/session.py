@@ -191,10 +191,9 @@ def _started_java(settings: dict[str, str], log: IO[bytes] | None) -> Any:
 
 
 def _is_there() -> bool:
-    """Return whether this process has a session, in any thread."""
     from pyspark import SparkContext
 
-    return SparkContext._active_spark_context is not None
+    return SparkContext._active_spark_context is not None  # of any thread
 
 
 def _end() -> None:

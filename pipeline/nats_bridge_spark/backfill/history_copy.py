@@ -115,10 +115,7 @@ class HistoryCopy:
         self.handed = max(self.handed, _sequence(batch[-1]))
 
     def _refused(self, text: str) -> None:
-        """Handle a violation of permissions.
-
-        Without permission to listen to other writers everything works, but slower.
-        """
+        # Without permission to listen to other writers everything works, but slower.
         if refused_publication(text):
             why = f"the server refuses a publication ({text}): allow the user to publish to the rule's destinations"
             self.end(PipelineError(f"rule '{self.plan.rule}': {why}"))
@@ -159,22 +156,18 @@ class _HistoryReader:
 
     @property
     def has_work(self) -> bool:
-        """Whether messages are left."""
         return any(not task.done() for task in self._tasks)
 
     @property
     def stream_position(self) -> StreamPosition:
-        """The position in the source."""
         return StreamPosition(self._copy.plan.source.name, self._known, self._filters, self.handled)
 
     async def open(self, handled: int, info: dict[str, Any]) -> None:
-        """Begin after a sequence."""
         self._copy.check(handled, info)
         self._known, self.handled = KnownStream.of(info), handled
         self._tasks = asyncio.create_task(self._reading()), asyncio.create_task(self._feed())
 
     async def not_taken(self) -> int | None:
-        """Unknown."""
         return None
 
     async def abandon(self, *, held: bool) -> None:
@@ -183,7 +176,6 @@ class _HistoryReader:
         self._copy.held = max(self._copy.held, self._round.publisher.confirmed[0])
 
     async def end_at_once(self) -> None:
-        """Stop."""
         if self._tasks:
             reading, feeding = self._tasks
             await end_tasks(feeding)

@@ -259,7 +259,6 @@ def backfill(settings: Settings, request: BackfillRequest) -> list[EntrySummary]
 
 
 def _copied(copy: HistoryCopy, source: Connection, target: Connection, loop: LoopThread) -> EntrySummary:
-    """Copy one history."""
     began = time.monotonic()
     plan, first, last = copy.plan, copy.first, copy.history.last
     summary = EntrySummary(plan.source.name, plan.stream, first, last, next_sequence=max(last + 1, first))

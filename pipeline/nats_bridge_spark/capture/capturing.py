@@ -146,7 +146,6 @@ class _Capturing:
     result: CaptureResult = field(init=False)
 
     def run(self) -> CaptureResult:
-        """Run all rounds, and return the result."""
         result = self.result = CaptureResult(self.wanted.stream, str(self.place))
         if self.folder.capture is not None:
             self._require_asked(self.folder.capture)
@@ -195,7 +194,6 @@ class _Capturing:
         self.folder.save(self._saved(), self.folder.known.extent)
 
     def _messages(self) -> None:
-        """Capture the messages."""
         progress, folder = self.progress, self.folder
         progress.enter("reading the stream's state")
         facts = self._facts(folder.known.last)
@@ -266,7 +264,6 @@ class _Capturing:
         return facts
 
     def _begin(self, state: StreamState) -> None:
-        """Record the extent of the capture."""
         wanted = self._sequence(self.wanted.begin, after=1)
         begin = max(1, state.first)  # a stream that has never had a message reports 0
         if wanted is not None:

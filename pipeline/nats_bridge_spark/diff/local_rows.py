@@ -146,7 +146,7 @@ def _applied(function: BatchFunction, part: Part) -> Batches:
 
 
 def _hashes(batch: pa.RecordBatch, columns: Sequence[str]) -> NDArray[np.int64]:
-    """Return digests by Python's hash function, which has a secret key in each process."""
+    # Python's hash function has a secret key in each process.
     values: list[list[Any]] = [batch.column(name).to_pylist() for name in columns]
     whole: Iterator[Any] = zip(*values, strict=True) if len(values) > 1 else iter(values[0])
     return np.fromiter(map(hash, whole), np.int64, batch.num_rows)

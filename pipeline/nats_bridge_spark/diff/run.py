@@ -111,7 +111,6 @@ def _none(_: Batches) -> Batches:
 
 
 def _newest(rows: Rows, rule: Sourcing | Republish | None = None) -> Rows:
-    """Return the newest message of each subject."""
     named = rows.selected("subject", "sequence")
     if rule is not None:
         named = named.mapped(partial(_renamed, rule), _SUBJECTS)

@@ -264,12 +264,10 @@ class _Job:
 
     @property
     def name(self) -> str:
-        """The restored stream's name."""
         return str(self.config["name"])
 
     @property
     def begin(self) -> int:
-        """The first sequence."""
         return self.saved.capture.extent.begin if self.saved.capture else 1
 
     def restored(self) -> Summary:
@@ -292,7 +290,6 @@ class _Job:
         return summary
 
     def _publish(self, summary: Summary) -> None:
-        """Give the stream its messages."""
         request, capture = self.request, self.saved.capture
         last = self._last(capture)
         there = self.there or self.loop.run(self._created())
@@ -325,7 +322,6 @@ class _Job:
         summary.changed = work.counts["changed"]
 
     def _last(self, capture: Capture | None) -> int:
-        """Return the last sequence wanted."""
         if capture is None:
             return 0
         end = self.request.end
@@ -335,7 +331,6 @@ class _Job:
         return capture.last if end is None else max(min(end, capture.last), capture.extent.begin - 1)
 
     async def _created(self) -> Json:
-        """Create the stream, closed."""
         config = restoring_config(self.config, self.mark, secrets.token_hex(GENERATION // 2))
         if self.begin > 1:
             config["first_seq"] = self.begin
@@ -359,7 +354,6 @@ class _Job:
             ) from None
 
     async def _with_consumers(self, summary: Summary) -> None:
-        """Create the consumers that are missing."""
         request, api = self.request, self.connection.api
         consumers = self.saved.stream.consumers
         if consumers is None:

@@ -228,7 +228,6 @@ class _Round:
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def _selected(self, rows: pa.RecordBatch) -> _Selected:
-        """Return the rows as they are to be stored."""
         subjects, sequences, _, blocks, payloads = rows.columns
         numbers: list[int] = sequences.to_pylist()
         subjects = self._destinations(subjects.cast(pa.binary()), numbers)
@@ -290,7 +289,6 @@ class _Round:
         return self._target.with_renamed(self._target.without_withheld(block))
 
     def _compare(self, rows: _Selected, last: int, held: dict[int, _Stored]) -> None:
-        """Compare the messages in the stream with rows."""
         if self._is_random or rows.sequences[0] > last:
             return
         messages = rows.messages
