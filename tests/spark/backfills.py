@@ -13,7 +13,7 @@ from nats_bridge.settings import Connection, Settings
 from nats_bridge_spark.backfill.job import BackfillRequest, EntrySummary, backfill
 from nats_bridge_spark.capture import parquet_files
 from nats_bridge_spark.capture.capturing import CaptureRequest, capture
-from nats_bridge_spark.capture.saved_stream import SAVED
+from nats_bridge_spark.capture.folder import SAVED
 from nats_bridge_spark.progress import Progress
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import RawPeer

@@ -18,10 +18,9 @@ from pyarrow.fs import LocalFileSystem, S3FileSystem
 from nats_bridge.settings import Connection
 from nats_bridge_spark.capture import capturing, parquet_files
 from nats_bridge_spark.capture.capturing import CaptureRequest, CaptureResult, capture
-from nats_bridge_spark.capture.folder import Capture, Chunk, capture_in
+from nats_bridge_spark.capture.folder import SAVED, Capture, Chunk, capture_in
 from nats_bridge_spark.capture.parquet_files import read_capture, required_capture
 from nats_bridge_spark.capture.place import Place, place_of
-from nats_bridge_spark.capture.saved_stream import SAVED
 from nats_bridge_spark.errors import DataLostError, OptionError, PipelineError
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.progress import Progress

@@ -16,9 +16,8 @@ import pyarrow.parquet
 import pytest
 
 from nats_bridge.cli import main
-from nats_bridge_spark.capture.folder import capture_in
+from nats_bridge_spark.capture.folder import SAVED, capture_in
 from nats_bridge_spark.capture.place import place_of
-from nats_bridge_spark.capture.saved_stream import SAVED
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import Name, SharedServers
 from tests.spark.waiting import seen

@@ -13,10 +13,9 @@ import pyarrow.parquet
 import pytest
 
 from nats_bridge.settings import Connection
-from nats_bridge_spark.capture.capturing import CaptureRequest, CaptureResult, capture
+from nats_bridge_spark.capture.capturing import CaptureRequest, CaptureResult, capture, saved_stream
 from nats_bridge_spark.capture.folder import capture_in
 from nats_bridge_spark.capture.place import place_of
-from nats_bridge_spark.capture.saved_stream import saved_stream
 from nats_bridge_spark.errors import DataLostError, PipelineError
 from nats_bridge_spark.progress import Progress
 from tests.live.raw_messages import OpenPeer, RawPeer

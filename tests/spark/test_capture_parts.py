@@ -8,9 +8,8 @@ import pytest
 
 from nats_bridge.client.stream_identity import MessageStamp
 from nats_bridge_spark.capture import parquet_files
-from nats_bridge_spark.capture.folder import Capture, Chunk
+from nats_bridge_spark.capture.folder import Capture, CaptureExtent, Chunk, SavedStream
 from nats_bridge_spark.capture.parquet_files import end_of_chunk, tasks_for
-from nats_bridge_spark.capture.saved_stream import CaptureExtent, SavedStream
 from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.source.stream_state import removes_messages
 

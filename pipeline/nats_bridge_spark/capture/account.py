@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.observability.printable import printable
 from nats_bridge.settings import Connection
-from nats_bridge_spark.capture.capturing import CaptureRequest, CaptureResult, capture
-from nats_bridge_spark.capture.folder import capture_in
+from nats_bridge_spark.capture.capturing import CaptureRequest, CaptureResult, capture, saved_stream
+from nats_bridge_spark.capture.folder import SAVED, capture_in
 from nats_bridge_spark.capture.place import place_of
-from nats_bridge_spark.capture.saved_stream import SAVED, saved_stream
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.engine import Size
 from nats_bridge_spark.errors import JobStoppedError, UnreachableError

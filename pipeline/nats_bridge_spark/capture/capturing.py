@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from nats_bridge.client.connection import Connection as OpenConnection
+from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND
 from nats_bridge.consuming.replay import Replay
+from nats_bridge.errors import ApiError, NotPermittedError
 from nats_bridge.settings import Connection
-from nats_bridge_spark.capture.folder import Capture, CaptureFolder
+from nats_bridge_spark.capture.folder import Capture, CaptureExtent, CaptureFolder, SavedConsumer, SavedStream
 from nats_bridge_spark.capture.parquet_files import WrittenChunk, end_of_chunk, tasks_for, write_chunk
 from nats_bridge_spark.capture.place import Place, place_of
-from nats_bridge_spark.capture.saved_stream import CaptureExtent, SavedStream, saved_stream
 from nats_bridge_spark.connections import connected, options_of_stream
 from nats_bridge_spark.errors import DataLostError, JobFailedError, JobStoppedError, OptionError, PipelineError
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.reports import counted, more
 from nats_bridge_spark.source.loop_thread import LoopThread
-from nats_bridge_spark.source.stream_state import StreamState, state_of
+from nats_bridge_spark.source.stream_state import StreamState, state_of, stream_info
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -342,3 +345,31 @@ class _Capturing:
         held = self.folder.known
         what = f"{held.messages:,} messages up to sequence {held.last}" if held.messages else "no message yet"
         self.progress.kept = f"{what} in {self.place}; run the same command to continue"
+
+
+async def saved_stream(connection: Connection, stream: str) -> SavedStream:
+    """Ask for a stream's configuration, and for its durable consumers.
+
+    Raises:
+        PipelineError: the stream does not exist.
+    """
+    async with connected(connection) as opened:
+        while True:
+            info = await stream_info(opened, stream)
+            try:
+                consumers = await _durable_consumers(opened, stream)
+            except ApiError as error:
+                if error.err_code != STREAM_NOT_FOUND:
+                    raise
+                continue  # it was deleted between the two requests, so the first one fails now, or names its successor
+            now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            return SavedStream(info["config"], consumers, opened.server_version, now)
+
+
+async def _durable_consumers(opened: OpenConnection, stream: str) -> tuple[SavedConsumer, ...] | None:
+    """Return the stream's durable consumers; None if the user may not list them."""
+    try:
+        listed = await opened.api.consumers(stream)
+    except NotPermittedError:
+        return None
+    return tuple(SavedConsumer.of(each) for each in listed if each["config"].get("durable_name"))

@@ -1,6 +1,6 @@
 """The folder of a capture.
 
-    DIR/_stream.json                                        the stream's configuration, and what the capture is about
+    DIR/_stream.json                                        the stream at the end of the newest run, and the extent
     DIR/messages/chunk=FIRST-LAST-MESSAGES/part-….parquet   what readers read, and nothing else
     DIR/.staging/LAST/                                      what is not finished
 
@@ -18,20 +18,125 @@ machine. Elsewhere, a capture ends when it finds a chunk of another one.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from nats_bridge.client.stream_identity import MessageStamp
+from pydantic import TypeAdapter
+
+from nats_bridge.client.jetstream_api import Json
+from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge_spark.capture.place import Place
-from nats_bridge_spark.capture.saved_stream import SAVED, CaptureExtent, SavedStream
 from nats_bridge_spark.errors import OptionError, PipelineError
 
+SAVED: Final = "_stream.json"
+FORMAT: Final = "nats-bridge stream"
+VERSION: Final = 2
 MESSAGES: Final = "messages"
 STAGING: Final = ".staging"
 
 _NAME: Final = re.compile(r"chunk=(\d{20})-(\d{20})-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedConsumer:
+    """A durable consumer.
+
+    Attributes:
+        acknowledged: the stream's sequence up to which everything was acknowledged; for a consumer without
+            acknowledgements, up to which it was delivered.
+    """
+
+    name: str
+    config: Json
+    acknowledged: int
+
+    @classmethod
+    def of(cls, info: Json) -> SavedConsumer:
+        """Read `CONSUMER.INFO`."""
+        config = info["config"]
+        reached = info["delivered" if config.get("ack_policy") == "none" else "ack_floor"]
+        return cls(str(info["name"]), config, int(reached["stream_seq"]))
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureExtent:
+    """The part of a stream that a capture covers, in addition to the names of its chunks.
+
+    Attributes:
+        created: when the stream was created, as its server reported it first.
+        seen: messages that identify the stream if its creation time changes.
+        covered: the sequence after the newest chunk or gap when this was written.
+        next: the capture resumes at least here, because there are no wanted messages from `covered` to here.
+        gaps: ranges (first, last) of messages that were removed before they were captured, and that the user allows
+            to be missing.
+    """
+
+    created: str
+    subjects: tuple[str, ...]
+    begin: int
+    seen: tuple[MessageStamp, ...]
+    covered: int
+    next: int
+    gaps: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def known(self) -> KnownStream:
+        """The facts that identify the stream."""
+        return KnownStream(self.created, self.seen)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedStream:
+    """A stream's configuration, its durable consumers, and the extent of its capture.
+
+    Attributes:
+        consumers: the durable ones; None if the user may not list them.
+        saved: the time of the requests, RFC 3339.
+        extent: the extent of the capture; None if only the configuration was saved.
+    """
+
+    config: Json
+    consumers: tuple[SavedConsumer, ...] | None
+    server: str
+    saved: str
+    extent: CaptureExtent | None = None
+
+    def __post_init__(self) -> None:
+        if not self.config.get("name"):
+            raise ValueError("a stream has a name")
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return str(self.config["name"])
+
+    def to_json(self) -> str:
+        """Return the file's text."""
+        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n"
+
+    @classmethod
+    def of_json(cls, text: str, place: str) -> SavedStream:
+        """Read the file.
+
+        Raises:
+            PipelineError: it is something else, or of another version.
+        """
+        try:
+            members = json.loads(text)
+            is_one, version = members["format"] == FORMAT, members["version"]
+            if is_one and version == VERSION:
+                return TypeAdapter(cls).validate_python(members)
+        except (ValueError, KeyError, TypeError):
+            is_one = False
+        if is_one:
+            raise PipelineError(
+                f"{place}: version {version} of the format; this nats-bridge knows version {VERSION}: capture the"
+                " stream into another directory"
+            )
+        raise PipelineError(f"{place}: not the configuration of a captured stream")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from nats_bridge_spark.capture.folder import Capture, Chunk, capture_in
+from nats_bridge_spark.capture.folder import SAVED, Capture, Chunk, capture_in
 from nats_bridge_spark.capture.place import Place
-from nats_bridge_spark.capture.saved_stream import SAVED
 from nats_bridge_spark.columns import ARROW, CAPTURED, COLUMNS, ddl
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.errors import OptionError, PipelineError

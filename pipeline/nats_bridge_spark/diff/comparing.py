@@ -77,20 +77,10 @@ class Comparison:
     rule: Sourcing | Republish | None = None
 
     @property
-    def is_plain(self) -> bool:
-        """Whether messages are compared as they are, and by sequence: nothing of them has to be read."""
-        return self.by == "sequence" and not self.ignored_headers and self.rule is None
-
-    @property
     def is_unrecorded(self) -> bool:
         """Whether copies are compared with their originals, so that source records are left out."""
         records = isinstance(self.rule, Sourcing) and not self.rule.mirrors
         return self.by == "subject" or (self.by == "provenance:right" and not records)
-
-    @property
-    def is_without_payloads(self) -> bool:
-        """Whether the copies have no payload."""
-        return isinstance(self.rule, Republish) and self.rule.headers_only
 
     @property
     def ignored(self) -> tuple[Ignored, ...]:

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from pyarrow.fs import FileSelector, FileType
 
 from nats_bridge.cli.asking import ask
+from nats_bridge_spark.capture.folder import SAVED
 from nats_bridge_spark.capture.parquet_files import bytes_in, chunk_files, file_batches, required_capture
 from nats_bridge_spark.capture.place import Place, place_of
-from nats_bridge_spark.capture.saved_stream import SAVED
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.diff.rows import Aggregate, Batches, BatchFunction
 from nats_bridge_spark.diff.sides import COMPARED, SCHEMA, OpenSide, SideLocation, live_options, require_columns

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from nats_bridge_spark.diff.comparing import Comparison, Ignored, Reader, State, quick_reader
 from nats_bridge_spark.diff.rows import Aggregate, Batches, Rows
+from nats_transforms.republish import Republish
 
 KEYS: Final = ("source", "number")
 """The columns of an identity. For a message without one, the number is its sequence, negative on the right."""
@@ -106,7 +107,9 @@ def _schema(comparison: Comparison, data: pa.DataType) -> pa.Schema:
 
 
 def _read(comparison: Comparison, right: bool, batches: Batches) -> Batches:
-    one = None if comparison.is_plain else quick_reader(comparison, right=right)
+    # Compared as they are, and by sequence, nothing of messages has to be read.
+    is_plain = comparison.by == "sequence" and not comparison.ignored_headers and comparison.rule is None
+    one = None if is_plain else quick_reader(comparison, right=right)
     for batch in batches:
         columns = _plain(batch) if one is None else _columns(batch, one)
         schema = _schema(comparison, batch.schema.field("data").type)
@@ -118,7 +121,7 @@ def _read(comparison: Comparison, right: bool, batches: Batches) -> Batches:
             columns["left"], columns["right"] = columns["right"], columns["left"]
         columns["group"] = _groups(comparison, right, columns)
         columns["data"] = batch.column("data")
-        if comparison.is_without_payloads:
+        if isinstance(comparison.rule, Republish) and comparison.rule.headers_only:
             nothing = 0 if columns["data"].type == pa.int64() else b""
             columns["data"] = pa.repeat(pa.scalar(nothing, columns["data"].type), count)
         ignored = columns["ignored"].to_numpy()

@@ -13,9 +13,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
+from nats_bridge_spark.capture.folder import SAVED
 from nats_bridge_spark.capture.parquet_files import read_capture
 from nats_bridge_spark.capture.place import place_of
-from nats_bridge_spark.capture.saved_stream import SAVED
 from nats_bridge_spark.columns import ARROW, ddl
 from nats_bridge_spark.diff.rows import Aggregate, BatchFunction
 from nats_bridge_spark.diff.sides import COMPARED, TEXTS, OpenSide, SideLocation, live_options, require_columns

@@ -14,10 +14,9 @@ from nats_bridge.errors import ApiError
 from nats_bridge.kinds.copying.entry_subjects import destinations
 from nats_bridge.settings import Connection as ConnectionSettings
 from nats_bridge_spark.backfill.history import captured_history
-from nats_bridge_spark.capture.folder import Capture, capture_in
+from nats_bridge_spark.capture.folder import SAVED, Capture, SavedStream, capture_in
 from nats_bridge_spark.capture.parquet_files import first_since
 from nats_bridge_spark.capture.place import Place, place_of
-from nats_bridge_spark.capture.saved_stream import SAVED, SavedStream
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.diff.rules import transform_of
 from nats_bridge_spark.engine import run_here

@@ -9,7 +9,7 @@ import tomllib
 import pytest
 
 from nats_bridge.rules.leadership.lease import Record
-from nats_bridge_spark.capture.saved_stream import VERSION
+from nats_bridge_spark.capture.folder import VERSION
 from nats_conformance.history import FORMAT
 from nats_transforms.copy_id import CopyId
 from nats_transforms.tested_versions import LIVE_VERSIONS, TESTED_VERSIONS
