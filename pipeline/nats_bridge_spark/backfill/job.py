@@ -33,10 +33,10 @@ from nats_bridge_spark.capture.folder import Capture
 from nats_bridge_spark.capture.parquet_files import required_capture
 from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.connections import connected
-from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.progress import watched
 from nats_bridge_spark.reports import more
+from nats_bridge_spark.session import run_here
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_transforms.subject import REST, is_subset
 

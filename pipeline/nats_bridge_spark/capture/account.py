@@ -13,11 +13,11 @@ from nats_bridge_spark.capture.capturing import CaptureRequest, CaptureResult, c
 from nats_bridge_spark.capture.folder import SAVED, capture_in
 from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.connections import connected
-from nats_bridge_spark.engine import Size
 from nats_bridge_spark.errors import JobStoppedError, UnreachableError
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.progress import watched
 from nats_bridge_spark.reports import as_json
+from nats_bridge_spark.session import Size
 from nats_bridge_spark.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:

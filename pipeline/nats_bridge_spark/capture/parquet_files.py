@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from nats_bridge_spark.capture.folder import SAVED, Capture, Chunk, capture_in
 from nats_bridge_spark.capture.place import Place
 from nats_bridge_spark.columns import ARROW, CAPTURED, COLUMNS, ddl
-from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.errors import OptionError, PipelineError
+from nats_bridge_spark.session import run_here
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.range_reader import arriving
 from nats_bridge_spark.source.read_options import ReadOptions

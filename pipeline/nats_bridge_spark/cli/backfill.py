@@ -37,11 +37,10 @@ def backfill_command(config: Path, as_json: bool, **given: Any) -> None:
       nats-bridge backfill -c eu.yaml eu --capture captures/ORDERS
     """
     from nats_bridge.settings import load
-    from nats_bridge_spark.session import require_libraries
+    from nats_bridge_spark.session import reporting, require_libraries
 
     require_libraries()
     from nats_bridge_spark.backfill.job import BackfillRequest, backfill
-    from nats_bridge_spark.session import reporting
 
     loaded, request = load(config), BackfillRequest(**given)
     with reporting(f"backfill {request.rule}"):

@@ -14,7 +14,7 @@ from nats_bridge.observability.printable import printable
 from nats_bridge_spark.cli.options import bound, engine_option, spark_option
 
 if TYPE_CHECKING:
-    from nats_bridge_spark.engine import Engine
+    from nats_bridge_spark.session import Engine
 
 _SETTINGS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 """Spark's default, INT96, has no statistics, so readers could not skip rows."""
@@ -69,7 +69,7 @@ def capture_command(
       nats-bridge capture ORDERS /data/orders -c bridge.yaml --server west --continuous 30
       nats-bridge capture --all backup/ --server nats://127.0.0.1:4222
     """
-    from nats_bridge_spark.session import require_libraries
+    from nats_bridge_spark.session import engine_session, require_libraries
 
     if stream is None:
         raise click.UsageError("Missing argument 'DIR': use STREAM DIR, or --all DIR.")
@@ -86,7 +86,6 @@ def capture_command(
     require_libraries()
     from nats_bridge_spark.capture.account import AccountStreams
     from nats_bridge_spark.capture.capturing import CaptureRequest, capture, facts_of
-    from nats_bridge_spark.engine import engine_session
     from nats_bridge_spark.progress import watched
     from nats_bridge_spark.reports import as_json as plain
     from nats_bridge_spark.source.read_options import filters_of, require_name

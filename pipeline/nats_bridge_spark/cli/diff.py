@@ -82,7 +82,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
       nats-bridge diff ORDERS ORDERS_EU --server nats://127.0.0.1:4222 -c bridge.yaml --rule eu
       nats-bridge diff KV_eu KV_us --server nats://eu:4222 --server nats://us:4222 --by subject
     """
-    from nats_bridge_spark.session import require_libraries
+    from nats_bridge_spark.session import engine_session, require_libraries
 
     require_libraries()
     from nats_bridge_spark.diff.comparing import Comparison
@@ -91,7 +91,6 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     from nats_bridge_spark.diff.rules import named_by
     from nats_bridge_spark.diff.run import compared
     from nats_bridge_spark.diff.summary import as_json, summary
-    from nats_bridge_spark.engine import engine_session
     from nats_bridge_spark.progress import watched
 
     for kind in given["allowed"]:

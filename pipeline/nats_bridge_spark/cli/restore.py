@@ -55,7 +55,7 @@ def restore_command(directory: str, as_json: bool, **given: Any) -> int:
       nats-bridge restore backup/ --stream ORDERS --as ORDERS_OLD --transform 'orders.>' 'old.orders.>' --server west
       nats-bridge restore orders/ --server nats://127.0.0.1:4222 --to 2026-01-31T12:00:00Z
     """
-    from nats_bridge_spark.session import require_libraries
+    from nats_bridge_spark.session import reporting, require_libraries
 
     connection = connection_named(**given)
     if only_permissions():
@@ -65,7 +65,6 @@ def restore_command(directory: str, as_json: bool, **given: Any) -> int:
         return EXIT_GOOD
     require_libraries()
     from nats_bridge_spark.restore.job import RestoreRequest, restore
-    from nats_bridge_spark.session import reporting
 
     wanted = {name: given[name] for name in ("streams", "name", "transform", "without", "consumers", "hold")}
     request = RestoreRequest(connection, directory, end=bound("--to", given["to"]), **wanted)

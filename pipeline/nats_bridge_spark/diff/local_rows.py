@@ -26,9 +26,9 @@ from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.diff.rows import Aggregate, Batches, BatchFunction
 from nats_bridge_spark.diff.sides import COMPARED, SCHEMA, OpenSide, SideLocation, live_options, require_columns
-from nats_bridge_spark.engine import Size
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Progress
+from nats_bridge_spark.session import Size
 from nats_bridge_spark.source.planning import planned
 from nats_bridge_spark.source.range_reader import read_range
 from nats_bridge_spark.source.read_options import ReadOptions

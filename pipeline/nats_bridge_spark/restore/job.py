@@ -19,7 +19,6 @@ from nats_bridge_spark.capture.parquet_files import first_since
 from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.diff.rules import transform_of
-from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.errors import OptionError, PipelineError, StreamExistsError
 from nats_bridge_spark.progress import watched
 from nats_bridge_spark.reports import counted, more
@@ -34,13 +33,11 @@ from nats_bridge_spark.restore.configuration import (
 )
 from nats_bridge_spark.restore.object_store import purge_orphans
 from nats_bridge_spark.restore.task import StreamRestore
+from nats_bridge_spark.session import run_here
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_transforms.dialect import server_dialect
 from nats_transforms.sourcing import Sourcing
 from nats_transforms.timestamp import nanoseconds_of
-
-Consumers = Literal["resume", "as-saved", "none"]
-"""How durable consumers are restored: after their acknowledged messages, as they were configured, or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +46,10 @@ class RestoreRequest:
 
     Attributes:
         directory: a capture, or a directory of captures; a path, or an address in S3.
+        consumers: how durable consumers are restored: after their acknowledged messages, as they were configured, or
+            not at all.
         transform: source and destination of the transform that selects messages and changes their subjects.
         end: the last sequence, or a time (RFC 3339) at or after which no message was stored; None for all.
-        patience: seconds for which the server may be down, or refuse to store.
 
     Raises:
         OptionError: two of them exclude each other.
@@ -65,9 +63,8 @@ class RestoreRequest:
     end: int | str | None = None
     transform: tuple[str, str] | None = None
     without: tuple[str, ...] = ()
-    consumers: Consumers = "resume"
+    consumers: Literal["resume", "as-saved", "none"] = "resume"
     hold: bool = False
-    patience: float = 60.0
 
     def __post_init__(self) -> None:
         if self.hold and self.consumers == "as-saved":
@@ -307,7 +304,6 @@ class _Job:
             sourcing=self.sourcing,
             history=captured_history(self.saved.place, capture, last),
             known=KnownStream.of(there),
-            patience=request.patience,
             reached=reached,
         )
         with watched(None, f"restore {self.name}", total=last - reached) as progress:
