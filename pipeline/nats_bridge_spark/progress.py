@@ -139,7 +139,7 @@ def watched(
             one cancels.
 
     Raises:
-        JobStoppedError: SIGINT or SIGTERM came: Spark's jobs and queries were cancelled, and the block has ended.
+        JobStoppedError: SIGINT or SIGTERM came: Spark's jobs were cancelled, and the block has ended.
     """
     progress = Progress(job, total)
     stops: list[signal.Signals] = []
@@ -161,16 +161,13 @@ def watched(
         screen.start()
         try:
             yield progress
-        except JobStoppedError:
-            raise
-        except Exception as error:
-            if screen.cancels:
-                raise _stopped(progress, stops[0]) from error
-            raise
-        else:
             if screen.cancels:
                 raise _stopped(progress, stops[0])
             screen.write(summary(job, progress.messages, time.monotonic() - progress.started), stays=True)
+        except Exception as error:
+            if screen.cancels and not isinstance(error, JobStoppedError):
+                raise _stopped(progress, stops[0]) from error
+            raise
         finally:
             screen.end()
 
@@ -201,8 +198,6 @@ class _Screen(threading.Thread):
             if self.cancels and self._spark is not None:
                 # Java may be gone, which ends the block as well.
                 with suppress(Exception):
-                    for query in self._spark.streams.active:
-                        query.stop()
                     self._spark.sparkContext.cancelAllJobs()
             elif not self.cancels:
                 now = time.monotonic()
@@ -217,7 +212,7 @@ class _Screen(threading.Thread):
             self._wake.clear()
 
     def cancel(self) -> None:
-        """From now on Spark's jobs and queries are cancelled, those as well that the block still starts."""
+        """From now on Spark's jobs are cancelled, those as well that the block still starts."""
         self.cancels = True
         self._wake.set()
 
