@@ -161,13 +161,14 @@ def watched(
         screen.start()
         try:
             yield progress
-            if screen.cancels:
-                raise _stopped(progress, stops[0])
-            screen.write(summary(job, progress.messages, time.monotonic() - progress.started), stays=True)
         except Exception as error:
             if screen.cancels and not isinstance(error, JobStoppedError):
                 raise _stopped(progress, stops[0]) from error
             raise
+        else:
+            if screen.cancels:
+                raise _stopped(progress, stops[0])
+            screen.write(summary(job, progress.messages, time.monotonic() - progress.started), stays=True)
         finally:
             screen.end()
 

@@ -534,6 +534,8 @@ async def test_a_place_in_an_object_store(
 
     def dying(source: str, target: str) -> None:
         FileByFile.move(place, source, target)
+        place.make(source)
+        Path(place.at(target), "part-00000.zstd.parquet").rename(place.at(f"{source}/part-00000.zstd.parquet"))
         raise KilledError
 
     with monkeypatch.context() as patched:

@@ -317,10 +317,14 @@ class CaptureFolder:
         held = self.known
         if messages:
             chunk = Chunk(held.covered, last, messages)
+            alone = PipelineError(f"{self._place}: another capture has written to it: run one at a time")
             if {*_chunks(self._place)} != {*held.chunks}:
-                raise PipelineError(f"{self._place}: another capture has written to it: run one at a time")
+                raise alone
             self._place.make(MESSAGES)
-            self._place.move(path, chunk.folder)
+            try:
+                self._place.move(path, chunk.folder)
+            except FileNotFoundError:
+                raise alone from None
             self.capture = held = replace(held, chunks=(*held.chunks, chunk))
         extent = replace(held.extent, covered=held.covered, next=last + 1, seen=seen or held.extent.seen)
         self.save(held.saved, extent)

@@ -123,7 +123,10 @@ class Place:
             FileNotFoundError: it does not exist.
         """
         if not self._is_local:
-            inside = [f"/{name}" for name in self.names(source)] or [""]
+            is_file = self.files.get_file_info(self.at(source)).type == FileType.File
+            inside = [""] if is_file else [f"/{name}" for name in self.names(source)]
+            if not inside:
+                raise FileNotFoundError(self.at(source))
             for name in inside:
                 self.files.move(self.at(source) + name, self.at(target) + name)
             return
