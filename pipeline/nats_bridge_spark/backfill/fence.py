@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from nats_bridge.client.connection import Connection
+from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import LEADER_AWAY
 from nats_bridge.consuming.consumer_plan import consumer_owner
 from nats_bridge.consuming.rule_consumer import TAKEOVER
@@ -36,15 +37,19 @@ async def fenced(settings: Settings, rule: Rule, sources: Sequence[tuple[Connect
         if settings.leadership is not None:
             leases = await open_leases(settings, settings.leadership)
             held.push_async_callback(leases.close)
+            leading = asyncio.create_task(leases.lead(rule))
             try:
-                async with asyncio.timeout(_TIMES * settings.leadership.ttl):
-                    term = await leases.lead(rule)
-            except TimeoutError:
+                await asyncio.wait({leading}, timeout=_TIMES * settings.leadership.ttl)
                 holder = leases.holder(rule.name) or "another process"
+            finally:
+                if not leading.done():
+                    await end_tasks(leading)
+            if leading.cancelled():
                 raise PipelineError(
                     f"rule '{rule.name}': replica '{holder}' holds its lease (bucket '{settings.leadership.bucket}'):"
                     " stop the sidecars, and start them again afterwards"
-                ) from None
+                )
+            term = leading.result()
             held.push_async_callback(term.end)
         for connection, stream in sources:
             await held.enter_async_context(_announced(connection, stream, consumer_owner(settings.name, rule.name)))
