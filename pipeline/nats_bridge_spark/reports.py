@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +16,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def more(counts: Iterable[tuple[int, str]]) -> str:
+def more(*counts: tuple[int, str]) -> str:
     """Return counts that are not 0, each after a comma."""
     return "".join(f", {number:,} {what}" for number, what in counts if number)

@@ -31,7 +31,7 @@ from nats_bridge_spark.backfill.history import captured_history, live_history
 from nats_bridge_spark.backfill.history_copy import HistoryCopy
 from nats_bridge_spark.capture.folder import Capture
 from nats_bridge_spark.capture.parquet_files import required_capture
-from nats_bridge_spark.capture.place import Place, place_of
+from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.progress import watched
@@ -98,13 +98,11 @@ class EntrySummary:
             ]
         rate = f", {self.rate:,}/s" if self.seconds else ""
         rest = more(
-            [
-                (self.already_there, "already there"),
-                (self.unselected, "not selected"),
-                (self.duplicates, "duplicates by message id"),
-                (self.skipped, "skipped to the dead letters"),
-                (self.out_of_order, "stored behind later ones"),
-            ]
+            (self.already_there, "already there"),
+            (self.unselected, "not selected"),
+            (self.duplicates, "duplicates by message id"),
+            (self.skipped, "skipped to the dead letters"),
+            (self.out_of_order, "stored behind later ones"),
         )
         return [
             f"{self.source} → {self.target}: {self.copied:,} copied of {self.read:,} read ({self.first} to {self.last})"
@@ -145,7 +143,6 @@ async def entry_copy(
     settings: Settings,
     connections: Mapping[str, Connection],
     request: BackfillRequest,
-    captured: Place | None,
 ) -> HistoryCopy:
     """Plan one entry: the history to read, and the first sequence that the target lacks.
 
@@ -168,13 +165,14 @@ async def entry_copy(
         plan.rule,
     )
     first = 1 + await _handled(plan, request, streams)
-    if captured is None:
+    if request.capture is None:
         last = min(streams.source_last, request.last or streams.source_last)
         history = live_history(settings.connections[plan.source.connection], plan.source.name, last, subjects)
     else:
-        capture = required_capture(captured)
+        place = place_of(request.capture)
+        capture = required_capture(place)
         _require_held(capture, source_info, plan, first, f"--capture {request.capture}")
-        history = captured_history(captured, capture, min(capture.last, request.last or capture.last))
+        history = captured_history(place, capture, min(capture.last, request.last or capture.last))
     return HistoryCopy(
         # A later round must not begin elsewhere, even if the target has been written to since.
         plan=replace(_beginning(plan, first), filters=subjects),
@@ -249,8 +247,7 @@ def backfill(settings: Settings, request: BackfillRequest) -> list[EntrySummary]
         connections = loop.run(open_connections(settings, set(rule.connections)))
         open_things.callback(lambda: loop.run(close_connections(connections.values())))
         plans = loop.run(entry_plans(rule, settings, connections, request))
-        captured = None if request.capture is None else place_of(request.capture)
-        copies = [loop.run(entry_copy(plan, rule, settings, connections, request, captured)) for plan in plans]
+        copies = [loop.run(entry_copy(plan, rule, settings, connections, request)) for plan in plans]
         sources = [(connections[plan.source.connection], plan.source.name) for plan in plans]
         open_things.enter_context(loop.within(fenced(settings, rule, sources)))  # until everything is closed
         connecting = connected(settings.connections[rule.target_connection], client_name=settings.name, no_echo=True)

@@ -84,7 +84,7 @@ class CaptureResult:
         """Return the result as lines of text."""
         span = "" if self.first_sequence is None else f" ({self.first_sequence} to {self.last_sequence})"
         files = f" in {counted(self.files, 'file')}" if self.files else ""
-        removed = more([(self.removed, "had been removed from the stream before")])
+        removed = more((self.removed, "had been removed from the stream before"))
         gaps = f", {counted(len(self.gaps), 'gap')}" if self.gaps else ""
         return [
             f"{self.directory}: {counted(self.messages, 'message')}{span} captured{files}{removed}; it holds"

@@ -92,6 +92,8 @@ class Comparison:
 Read: TypeAlias = tuple[int, bytes, int, bytes, bytes | None, bytes | None, int]
 """State, source or id, number, entry, subject and block as they are compared (None: as they are), ignored as bits."""
 
+_Change: TypeAlias = Callable[[bytes], bytes]
+
 Reader: TypeAlias = Callable[[int, bytes, bytes], Read]
 """From sequence, subject and header block."""
 
@@ -99,9 +101,20 @@ Reader: TypeAlias = Callable[[int, bytes, bytes], Read]
 def reader(comparison: Comparison, *, right: bool) -> Reader:
     """Return the reader of a side's messages."""
     identify = _identification(comparison, right=right)
-    compared = _comparable(comparison, right=right)
+    every, unrecorded = comparison.ignored, comparison.is_unrecorded
+    changes = [(1 << every.index(what), mark, change) for what, mark, change in _changes(comparison, right=right)]
     rule = None if right else comparison.rule
     by_subject = comparison.by == "subject"
+
+    def compared(block: bytes) -> tuple[bytes, int]:
+        ignored = 0
+        for bit, mark, change in changes:
+            if mark in block:
+                changed = change(block)
+                if changed != block:
+                    block, ignored = changed, ignored | bit
+        # A block without headers and none at all become the same copy.
+        return b"" if unrecorded and block == _EMPTY else block, ignored
 
     def read(sequence: int, subject: bytes, block: bytes) -> Read:
         state, source, number, entry = identify(sequence, block)
@@ -149,28 +162,6 @@ def _identification(comparison: Comparison, *, right: bool) -> Callable[[int, by
         return state, b"", found.sequence, found.entry
 
     return by_id if by == "id" else by_provenance
-
-
-_Change: TypeAlias = Callable[[bytes], bytes]
-
-
-def _comparable(comparison: Comparison, *, right: bool) -> Callable[[bytes], tuple[bytes, int]]:
-    """Return a function that returns the compared form of a block, and bits for the parts left out."""
-    every = comparison.ignored
-    changes = [(1 << every.index(what), mark, change) for what, mark, change in _changes(comparison, right=right)]
-    unrecorded = comparison.is_unrecorded
-
-    def compared(block: bytes) -> tuple[bytes, int]:
-        ignored = 0
-        for bit, mark, change in changes:
-            if mark in block:
-                changed = change(block)
-                if changed != block:
-                    block, ignored = changed, ignored | bit
-        # A block without headers and none at all become the same copy.
-        return b"" if unrecorded and block == _EMPTY else block, ignored
-
-    return compared
 
 
 def _changes(comparison: Comparison, *, right: bool) -> list[tuple[Ignored, bytes, _Change]]:
@@ -261,15 +252,8 @@ def quick_reader(comparison: Comparison, *, right: bool) -> Reader:
         if copied:
             if not is_meant(source) or not first <= number <= last:
                 return State.LEFT_OUT, b"", number, entry, None, None, 0
-            return (
-                State.COMPARED,
-                b"",
-                number,
-                entry,
-                None,
-                b"" if head == header_block.START else head + b"\r\n",
-                bits | record,
-            )
+            rest = b"" if head == header_block.START else head + b"\r\n"
+            return State.COMPARED, b"", number, entry, None, rest, bits | record
         bits |= renamed[kind]
         if extra:
             bits |= identity

@@ -106,11 +106,9 @@ class Summary:
             return [f"{name}: exists, and stays as it is"]
         span = f" ({self.first} to {self.last})" if self.messages else ""
         rest = more(
-            [
-                (self.unselected, "not selected"),
-                (self.changed, "with fewer or renamed headers"),
-                (self.orphans, "chunks of replaced or deleted objects removed again"),
-            ]
+            (self.unselected, "not selected"),
+            (self.changed, "with fewer or renamed headers"),
+            (self.orphans, "chunks of replaced or deleted objects removed again"),
         )
         made = f"; consumers: {', '.join(self.consumers)}" if self.consumers else ""
         held = "; held: run it again without --hold to open it" if self.state == "held" else ""
