@@ -93,8 +93,7 @@ def spark_session(
         if SparkContext._gateway is None:
             SparkContext._ensure_initialized(gateway=_started_java(settings, log))
         conf = SparkConf()  # the settings of spark-submit, spark-defaults.conf and the environment are known now
-        for key, value in settings.items():
-            conf.set(key, value)
+        conf.setAll(list(settings.items()))
         is_local = (conf.get("spark.master") or "local").startswith("local")
         for key, value in (_DEFAULTS | _ON_THIS_MACHINE if is_local else _DEFAULTS).items():
             conf.setIfMissing(key, value)
@@ -234,8 +233,7 @@ def _started_java(settings: dict[str, str], log: IO[bytes] | None) -> Any:
     if is_submitted():
         return launch(conf)
     require_java()
-    for key, value in {**_FROM_THE_START, **settings}.items():
-        conf.set(key, value)
+    conf.setAll([*{**_FROM_THE_START, **settings}.items()])
     try:
         return launch(conf, {} if log is None else {"stdout": log, "stderr": log})
     except PySparkRuntimeError:

@@ -86,7 +86,10 @@ class Side:
         streams = rows.selected("stream", "sequence", "data").grouped(["stream"], numbered).table()
         found = sorted(streams.to_pylist(), key=lambda row: row["stream"] or "")
         if not found:
-            raise PipelineError(f"{place.shown}: there are no messages{_of_what(place)}")
+            is_bounded = (place.first, place.last) != (None, None)
+            bounds = f" with sequences {place.first or 1} to {place.last or 'the end'}" if is_bounded else ""
+            bounds += f" with subjects {', '.join(place.subjects)}" if place.subjects else ""
+            raise PipelineError(f"{place.shown}: there are no messages{bounds}")
         names = [row["stream"] or "" for row in found]
         lacking = sum(row["data_count"] - row["sequence_count"] for row in found)
         if lacking:
@@ -125,12 +128,3 @@ def require_columns(place: SideLocation, kinds: Mapping[str, str]) -> None:
     for name, kind in (("sequence", "bigint"), ("header_block", "binary"), ("data", "binary")):
         if kinds[name] != kind and not (kind == "bigint" and kinds[name] in ("int", "smallint")):
             raise SchemaError(f"{place.shown}: column {name} is {kinds[name]}; it must be {kind}")
-
-
-def _of_what(place: SideLocation) -> str:
-    bounds = []
-    if place.first is not None or place.last is not None:
-        bounds.append(f"with sequences {place.first or 1} to {place.last or 'the end'}")
-    if place.subjects:
-        bounds.append(f"with subjects {', '.join(place.subjects)}")
-    return " " + " ".join(bounds) if bounds else ""

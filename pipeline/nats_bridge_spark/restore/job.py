@@ -277,7 +277,8 @@ class _Job:
                 summary.state = "held"
             else:
                 summary.orphans = self.loop.run(purge_orphans(self.connection.api, self.name, self.config["subjects"]))
-                self.loop.run(self._opened())
+                metadata = {**self.config.get("metadata", {}), **self.mark.metadata(done=True)}
+                self.loop.run(self._asked("STREAM.UPDATE", {**self.config, "metadata": metadata}))
         if summary.state != "held":
             self.loop.run(self._with_consumers(summary))
         summary.seconds = time.monotonic() - began
@@ -328,11 +329,6 @@ class _Job:
         if self.begin > 1:
             config["first_seq"] = self.begin
         return await self._asked("STREAM.CREATE", config)
-
-    async def _opened(self) -> None:
-        config = self.config
-        metadata = {**config.get("metadata", {}), **self.mark.metadata(done=True)}
-        await self._asked("STREAM.UPDATE", {**config, "metadata": metadata})
 
     async def _asked(self, request: str, config: Json) -> Json:
         """Return the stream as the server has it after a request."""
