@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, islice, pairwise
+from itertools import groupby, islice, pairwise, product
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -74,11 +74,7 @@ class Finding(NamedTuple):
 
 
 FINDINGS: Final = pa.schema(
-    [
-        *((name, pa.string()) for name in Finding._fields[:2]),
-        *((name, pa.int64()) for name in Finding._fields[2:4]),
-        *((name, pa.string()) for name in Finding._fields[4:]),
-    ]
+    [(name, pa.int64() if name.endswith("_sequence") else pa.string()) for name in Finding._fields]
 )
 """The columns of the result."""
 
@@ -113,10 +109,9 @@ def _counterparts(
     lefts: list[ComparedMessage], rights: list[ComparedMessage]
 ) -> tuple[ComparedMessage | None, ComparedMessage | None]:
     """Return the first two that are equal; otherwise the first of each."""
-    for left in lefts:
-        for right in rights:
-            if (left.subject, left.block, left.data) == (right.subject, right.block, right.data):
-                return left, right
+    for left, right in product(lefts, rights):
+        if (left.subject, left.block, left.data) == (right.subject, right.block, right.data):
+            return left, right
     return (lefts[0] if lefts else None), (rights[0] if rights else None)
 
 
@@ -231,11 +226,8 @@ def _found_in(rows: Iterable[dict[str, Any]]) -> Iterator[Finding]:
         lefts: list[ComparedMessage] = []
         rights: list[ComparedMessage] = []
         for row in group:
-            rest = (row[name] or b"" for name in _MESSAGE)
-            if row["right"] is None:
-                lefts.append(ComparedMessage(row["left"], *rest))
-            else:
-                rights.append(ComparedMessage(row["right"], *rest))
+            side, sequence = (lefts, row["left"]) if row["right"] is None else (rights, row["right"])
+            side.append(ComparedMessage(sequence, *(row[name] or b"" for name in _MESSAGE)))
         if state == State.UNIDENTIFIED:
             yield from alone("unidentified", "", lefts, rights)
         else:

@@ -107,7 +107,8 @@ def spark_engine(spark: SparkSession) -> Iterator[OpenSide]:
     held: list[DataFrame] = []
 
     def opened(place: SideLocation, _: Progress) -> _SparkRows:
-        frame = _live(spark, place) if place.connection else _captured(spark, place)
+        live = spark.read.format("jetstream").schema(_LIVE)
+        frame = live.options(**live_options(place)).load() if place.connection else _captured(spark, place)
         texts = {name: F.coalesce(F.col(name).cast("binary"), F.lit(b"")) for name in TEXTS}
         frame = frame.select(*COMPARED).withColumns({**texts, "sequence": F.col("sequence").cast("bigint")})
         return _SparkRows(frame, held).kept() if place.connection else _SparkRows(frame, held)
@@ -122,10 +123,6 @@ def spark_engine(spark: SparkSession) -> Iterator[OpenSide]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, earlier)
-
-
-def _live(spark: SparkSession, place: SideLocation) -> DataFrame:
-    return spark.read.format("jetstream").options(**live_options(place)).schema(_LIVE).load()
 
 
 def _captured(spark: SparkSession, place: SideLocation) -> DataFrame:
