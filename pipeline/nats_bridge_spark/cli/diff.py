@@ -13,11 +13,13 @@ from nats_bridge.cli.asking import show
 from nats_bridge.cli.connection_options import connection_named
 from nats_bridge.cli.options import optional_config_option
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
-from nats_bridge.settings import Connection
+from nats_bridge.settings import Connection, load
 from nats_bridge_spark.cli.options import engine_option, spark_option
 
 if TYPE_CHECKING:
     from nats_bridge_spark.diff.sides import OpenSide, SideLocation
+    from nats_transforms.republish import Republish
+    from nats_transforms.sourcing import Sourcing
 
 
 _Value = TypeVar("_Value")
@@ -88,7 +90,6 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     from nats_bridge_spark.diff.comparing import Comparison
     from nats_bridge_spark.diff.findings import KINDS
     from nats_bridge_spark.diff.local_rows import local_engine, size_of
-    from nats_bridge_spark.diff.rules import named_by
     from nats_bridge_spark.diff.run import compared
     from nats_bridge_spark.diff.summary import as_json, summary
     from nats_bridge_spark.progress import watched
@@ -101,7 +102,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
         by=given["by"],
         ignored_headers=tuple(name.encode() for name in given["ignored"]),
         source=given["source"].encode(),
-        rule=named_by(given, given["source"] or ("" if places[0].connection is None else places[0].name)),
+        rule=_rule(given, given["source"] or (places[0].name if places[0].connection else "")),
     )
     names = [place.name.rstrip("/").rpartition("/")[2] or place.name for place in places]
     job = f"diff {names[0]} {names[1]}"
@@ -151,3 +152,17 @@ def _connection(side: int, text: str, given: dict[str, Any]) -> Connection:
         )
     is_url = server is not None and ":" in server  # -c FILE is then only for its rule
     return connection_named(server=server, config=None if is_url else config)
+
+
+def _rule(given: dict[str, Any], stream: str) -> Sourcing | Republish | None:
+    """Return the rule for the options `--rule NAME` (of `-c FILE`) or `--transform SRC DEST`; None without them."""
+    from nats_bridge_spark.diff.rules import rule_of, transform_of
+
+    if given["transform"] and given["rule"]:
+        raise ConfigError("--transform and --rule: say one of them")
+    if given["transform"]:
+        source, destination = given["transform"]
+        return transform_of(source, destination, stream or "SOURCE")
+    if given["rule"] and given["config"] is None:
+        raise ConfigError("--rule NAME needs -c FILE")
+    return rule_of(load(given["config"]), given["rule"], stream) if given["rule"] else None

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from nats_bridge.errors import ConfigError
 from nats_bridge.kinds.copying.entry_subjects import compiled_entry
 from nats_bridge.kinds.copying.model import CopyingRule, MirrorRule
 from nats_bridge.kinds.republish.compiled import compile_rule
 from nats_bridge.kinds.republish.model import RepublishRule
-from nats_bridge.settings import Settings, Source, load
+from nats_bridge.settings import Settings, Source
 from nats_transforms.dialect import NEWEST, Dialect
 from nats_transforms.errors import EngineError
 from nats_transforms.republish import Republish
 from nats_transforms.sourcing import Sourcing
-
-
-def named_by(given: Mapping[str, Any], stream: str) -> Sourcing | Republish | None:
-    """Return the rule for the options `--rule NAME` (of `-c FILE`) or `--transform SRC DEST`; None without them.
-
-    Raises:
-        ConfigError: both are given, or `-c FILE` is missing, or an error of `rule_of` or `transform_of`.
-    """
-    if given["transform"] and given["rule"]:
-        raise ConfigError("--transform and --rule: say one of them")
-    if given["rule"]:
-        if given["config"] is None:
-            raise ConfigError("--rule NAME needs -c FILE")
-        return rule_of(load(given["config"]), given["rule"], stream)
-    if given["transform"]:
-        source, destination = given["transform"]
-        return transform_of(source, destination, stream or "SOURCE")
-    return None
 
 
 def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
