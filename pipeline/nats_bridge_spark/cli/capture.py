@@ -12,6 +12,7 @@ from nats_bridge.cli.options import only_permissions
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.observability.printable import printable
 from nats_bridge_spark.cli.options import bound, engine_option, spark_option
+from nats_bridge_spark.reports import as_json as plain
 
 if TYPE_CHECKING:
     from nats_bridge_spark.session import Engine
@@ -87,7 +88,6 @@ def capture_command(
     from nats_bridge_spark.capture.account import AccountStreams
     from nats_bridge_spark.capture.capturing import CaptureRequest, capture, facts_of
     from nats_bridge_spark.progress import watched
-    from nats_bridge_spark.reports import as_json as plain
     from nats_bridge_spark.source.read_options import filters_of, require_name
 
     require_name("STREAM", stream)

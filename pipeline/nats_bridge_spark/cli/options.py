@@ -9,6 +9,7 @@ import click
 
 from nats_bridge.cli.asking import show
 from nats_bridge.errors import ConfigError
+from nats_bridge_spark.reports import as_json as plain
 
 
 def _settings(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -43,8 +44,6 @@ engine_option = click.option(
 
 def show_each(name: str, results: Iterable[Any], *, as_json: bool) -> None:
     """Print results, for a person or as a list with a name for a program."""
-    from nats_bridge_spark.reports import as_json as plain
-
     show(
         lambda: {name: list(map(plain, results))},
         lambda: (line for result in results for line in result.lines()),

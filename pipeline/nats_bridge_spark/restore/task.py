@@ -49,8 +49,9 @@ from nats_bridge_spark.restore.sequenced_publishing import (
     RememberedIds,
     publishing,
 )
-from nats_bridge_spark.row_bundle import RowBundle, constant, joined
+from nats_bridge_spark.row_bundle import RowBundle, constant, first_with, joined
 from nats_bridge_spark.source.stream_state import stream_info
+from nats_bridge_spark.subject_batch import by_subject
 from nats_transforms import header_block
 from nats_transforms.republish import unpublishable
 from nats_transforms.source_record import HEADER, TWIN_HEADER
@@ -172,7 +173,7 @@ class _Round:
         self._limit = connection.client.max_payload
         self._fillers = 0  # that the stream may contain
         self._is_random = work.sourcing is not None and any(part.is_random for part in work.sourcing.transforms)
-        self._refused: set[bytes] = set()  # destinations on which nothing can be published
+        self._refused: list[bytes] = []  # destinations on which nothing can be published
         self._destination = lru_cache(_SUBJECTS)(self._new_destination)
 
     async def run(self) -> None:
@@ -261,16 +262,15 @@ class _Round:
 
     def _destinations(self, subjects: pa.Array, sequences: list[int]) -> pa.Array:
         """Return the destination of each message; null for an unselected one."""
-        distinct = subjects.dictionary_encode()
-        found = distinct.dictionary.to_pylist()
-        made = [self._destination(subject) for subject in found]
-        if refused := next((subject for subject in made if subject is not None and subject in self._refused), None):
-            sequence = sequences[distinct.indices.to_pylist().index(made.index(refused))]
+        made = by_subject(self._destination, subjects, pa.binary())
+        if self._refused:
+            refused = self._refused[0]
+            sequence = sequences[first_with(refused, made)]
             raise RowError(f"message {sequence}: nothing can be published on '{refused.decode('utf-8', 'replace')}'")
         if self._is_random:
             assert self._work.sourcing is not None
             return pa.array(map(self._work.sourcing.destination, subjects.to_pylist()), pa.binary())
-        return pa.array(made, pa.binary()).take(distinct.indices)
+        return made
 
     def _new_destination(self, subject: bytes) -> bytes | None:
         sourcing = self._work.sourcing
@@ -278,7 +278,7 @@ class _Round:
         code = None if destination is None else unpublishable(destination)
         # A stream of advisories receives its own ones.
         if destination and code is not None and (code, destination[:10]) != ("reserved", b"$JS.EVENT."):
-            self._refused.add(destination)
+            self._refused.append(destination)
         return destination
 
     def _travelling(self, block: bytes) -> bytes:
