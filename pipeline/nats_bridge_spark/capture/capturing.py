@@ -37,9 +37,6 @@ class CaptureRequest:
         end: the last sequence, or a time at or after which no message was stored; None for the stream's present last
             one.
         interval: seconds between two looks for new messages, until the capture is stopped; None for one look.
-
-    Raises:
-        OptionError: two of them exclude each other.
     """
 
     connection: Connection = field(repr=False)
@@ -50,10 +47,6 @@ class CaptureRequest:
     end: int | str | None = None
     allow_gaps: bool = False
     interval: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.interval is not None and self.end is not None:
-            raise OptionError("--continuous: has no end; leave out --to")
 
 
 @dataclass(slots=True)

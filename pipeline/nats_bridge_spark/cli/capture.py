@@ -91,6 +91,8 @@ def capture_command(
     from nats_bridge_spark.source.read_options import filters_of, require_name
 
     require_name("STREAM", stream)
+    if given["continuous"] and given["end"]:
+        raise ConfigError("--continuous: has no end; leave out --to")
     wanted = CaptureRequest(
         connection=connection,
         stream=stream,

@@ -8,7 +8,7 @@ import click
 
 from nats_bridge.cli.connection_options import connection_named, connection_options
 from nats_bridge.cli.options import only_permissions
-from nats_bridge.errors import EXIT_GOOD
+from nats_bridge.errors import EXIT_GOOD, ConfigError
 from nats_bridge_spark.cli.options import bound, show_each
 
 
@@ -64,8 +64,14 @@ def restore_command(directory: str, as_json: bool, **given: Any) -> int:
         click.echo(restore_permissions(connection, (given["name"],) if given["name"] else given["streams"]))
         return EXIT_GOOD
     require_libraries()
+    from nats_bridge_spark.diff.rules import transform_of
     from nats_bridge_spark.restore.job import RestoreRequest, restore
 
+    if given["hold"] and given["consumers"] == "as-saved":
+        raise ConfigError("--hold: makes no consumers; leave out --consumers")
+    if given["transform"]:
+        source, destination = given["transform"]
+        transform_of(source, destination, "SOURCE")  # an invalid one is an error before servers are asked
     wanted = {name: given[name] for name in ("streams", "name", "transform", "without", "consumers", "hold")}
     request = RestoreRequest(connection, directory, end=bound("--to", given["to"]), **wanted)
     with reporting("restore"):

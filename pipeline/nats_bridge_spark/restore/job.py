@@ -50,10 +50,6 @@ class RestoreRequest:
             not at all.
         transform: source and destination of the transform that selects messages and changes their subjects.
         end: the last sequence, or a time (RFC 3339) at or after which no message was stored; None for all.
-
-    Raises:
-        OptionError: two of them exclude each other.
-        ConfigError: the transform is invalid.
     """
 
     connection: ConnectionSettings = field(repr=False)
@@ -65,12 +61,6 @@ class RestoreRequest:
     without: tuple[str, ...] = ()
     consumers: Literal["resume", "as-saved", "none"] = "resume"
     hold: bool = False
-
-    def __post_init__(self) -> None:
-        if self.hold and self.consumers == "as-saved":
-            raise OptionError("--hold: makes no consumers; leave out --consumers")
-        if self.transform:
-            transform_of(*self.transform, "SOURCE")
 
 
 @dataclass(slots=True)
