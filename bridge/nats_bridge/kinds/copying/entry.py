@@ -235,7 +235,7 @@ class EntryContext:
         target = Target.of(info, self.target.server_version)
         return replace(target, record_header=TWIN_HEADER) if self.twin else target
 
-    def is_blocked(self, reason: str) -> None:
+    def note_blocked(self, reason: str) -> None:
         """Note that a stream does not answer."""
         self.blocked = reason
 

@@ -4,8 +4,8 @@ The problem: whenever the state of the target is unknown (a connection broke, an
 guessing would lose messages or copy them twice.
 
 The idea: do not guess. The round ends then, even with messages in flight, and the next one reads the newest copies in
-the target. So the start of the process and a failure later are the same case. A round is open when it is created and
-closed when it ends, and owns its parts: the publisher, whose owner it is; the encoder; and the reader of the source,
+the target. So the start of the process and a failure later are the same case. A round is created, opens, and is closed
+when it ends. It owns its parts: the publisher, whose owner it is; the encoder; and the reader of the source,
 whose sink it is (see `BatchSink`). Its states are in `ROUND`. State that outlives a round is in `EntryContext`.
 
 Example: the target's connection breaks while messages 501 … 510 are in flight.
@@ -25,8 +25,8 @@ opened                        copying    reads from 501, and sends from 506
 Invariants:
 
 * Nothing is published before the position is known, nor after the round's end.
-* When the position is read, everything that was sent before on this connection is stored, or never will be
-  (`last_sequence_behind`).
+* When the position is read, everything that was sent before is stored, or never will be (`last_sequence_behind`). A
+  copy that another server of a cluster still forwards is refused by its message id.
 * Batches are handled one after the other. A dropped batch is read again in the next round.
 * A round is closed exactly once, also if it is cancelled while it opens.
 """
@@ -91,10 +91,10 @@ ROUND: StateTable[RoundState, RoundEvent] = StateTable(
 )
 """A round is `opening` until its reader runs, and sends the first messages already then. After that it is `copying`.
 
-`broken`: the state of the target is unknown, so the next round begins. `failed`: an error ends the rule. `draining`:
-the round stops reading and awaits messages in flight. `leaving`: it does not await them. `cut`: another replica may
-write by now, so nothing is sent to any server. In all states but the first two the round ends. In all but these and
-`draining` the publisher sends nothing more.
+`broken`: it is unknown what the target or the reader has, so the next round begins. `failed`: an error ends the rule.
+`draining`: the round stops reading and awaits messages in flight. `leaving`: it does not await them. `cut`: another
+replica may write by now, so nothing is sent to any server. In all states but the first two the round ends. The
+publisher sends only in the first two and in `draining`.
 """
 
 _SENDING = frozenset({"opening", "copying", "draining"})
@@ -104,12 +104,12 @@ class RoundLife:
     """The state of one round.
 
     Args:
-        interrupted: called with the reason when the state of the target is unknown.
+        interrupted: called with the reason when the next round has to find out what is stored.
         failed: called with the error that ends the rule.
 
     Attributes:
         over: whether nothing more is sent.
-        closing: the event that is closing it, once closing began.
+        closing: the task that closes the round, once closing began.
     """
 
     def __init__(self, interrupted: Callable[[str], None], failed: Callable[[BaseException], None]) -> None:
@@ -165,6 +165,7 @@ class Round:
 
     Args:
         context: the objects that the entry's rounds share.
+        life: its state, which the entry made.
         streams: the entry's, as they stand.
 
     Attributes:
@@ -211,7 +212,7 @@ class Round:
     @classmethod
     @contextlib.asynccontextmanager
     async def begin(cls, context: EntryContext, life: RoundLife) -> AsyncIterator[Round]:
-        """Begin a round: read both streams, open it, and close it after the block as its state requires.
+        """Begin a round: request the info of both streams, open it, and close it after the block as its state requires.
 
         Raises:
             BridgeError: the round cannot begin.
@@ -256,7 +257,7 @@ class Round:
         """
         context, plan = self._context, self.plan
         await self.publisher.subscribe()
-        last = await last_sequence_behind(context.target, plan.stream, plan.probe, context.is_blocked)
+        last = await last_sequence_behind(context.target, plan.stream, plan.probe, context.note_blocked)
         context.blocked = ""
         self.publisher.continue_after(last)
         self._streams = streams = replace(self._streams, last=last)

@@ -147,9 +147,9 @@ class Publisher:
         self._subscriptions: list[BatchSubscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = _log.bind(rule=outlet.rule, stream=target.name)
-        life.when_over(self._is_over)
+        life.when_over(self._stop_sending)
 
-    def _is_over(self) -> None:
+    def _stop_sending(self) -> None:
         self._publishing.happened("over")
         self._answered.set()
 
