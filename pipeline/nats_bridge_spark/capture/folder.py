@@ -22,14 +22,16 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import TypeAdapter
 
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp
-from nats_bridge_spark.capture.place import Place
 from nats_bridge_spark.errors import OptionError, PipelineError
+
+if TYPE_CHECKING:
+    from nats_bridge_spark.capture.place import Place
 
 SAVED: Final = "_stream.json"
 FORMAT: Final = "nats-bridge stream"
