@@ -384,12 +384,8 @@ async def test_a_copy_that_no_client_can_publish_goes_to_the_dead_letters(scene:
         assert sidecar.runs[0].counters.as_dict()["rejected"] == 1
 
 
-async def test_nothing_behind_a_message_that_stops_the_rule_is_copied(
-    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
-) -> None:
+async def test_nothing_behind_a_message_that_stops_the_rule_is_copied(scene: Scene) -> None:
     """kd/copy/unpublishable"""
-    url = await servers.url("2.15.3")
-    scene = Scene(await raw_peer(url), url, "2.15.3", unique_name("h"))
     await scene.create()
     async with running(settings_for(scene.url, unpublishable(scene))) as sidecar:
         run = sidecar.runs[0]

@@ -72,9 +72,9 @@ async def test_a_message_that_is_refused_goes_to_the_dead_letters(
 
 
 async def test_dead_letters_that_no_stream_takes_stop_the_rule(
-    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.3")
+    url = await servers.url(twin_version)
     here = await Copies.make(await raw_peer(url), unique_name("untaken"), target={"max_msg_size": 400})
     await here.peer.store(f"{here.name}.x".encode(), b"x" * 500)
     error = await failure_of(settings_for(url, here.rule(on_rejected={"skip": f"dead{here.name}"})))
