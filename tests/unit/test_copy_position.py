@@ -147,6 +147,15 @@ def test_copies_of_messages_that_the_source_lost_do_not_count() -> None:
     assert resume == Resume(3, foreign=2)
 
 
+def test_a_publishers_id_shows_that_the_source_still_has_a_copied_message() -> None:
+    # It lost 3, and gave 3 to 5 to other messages. 4 and 5 have ids of their publisher.
+    held = {n: message(n, message_id=b"order-%d" % n if n > 3 else None) for n in range(2, 7)}
+    copies = [copy(2), copy(3, time=17), copy(3), copy(4, own_id=b"order-4"), copy(5, own_id=b"order-5")]
+    resume = compared(copies, held)
+    assert (resume.handled, resume.foreign, resume.recognised) == (5, 1, 5)
+    assert compared([copy(2), copy(3, own_id=b"")], held).recognised == 0
+
+
 def test_if_all_copies_are_of_lost_messages_the_whole_source_is_sent() -> None:
     copies = [copy(4, time=17), copy(5, time=18)]
     assert compared(copies, source(4, 5)) == Resume(3, foreign=2, all_lost=True)

@@ -1,6 +1,6 @@
-"""A source loses its end while no sidecar runs, and its newest copies are all of lost messages.
+"""A source loses its end while no sidecar runs, and its newest copies are of lost messages.
 
-The copies that are compared do not reach back to the place of the loss: they are read in small pieces here.
+The copies that are compared need not reach back to the place of the loss: they are read in small pieces here.
 """
 
 from __future__ import annotations
@@ -48,3 +48,29 @@ async def test_a_source_loses_more_than_is_compared(
     async with running(settings):
         await here.holds(COPIED + new)
         assert await here.source_sequences() == [*range(1, COPIED + 1), *range(KEPT + 1, KEPT + new + 1)]
+
+
+@by_turns("version", VERSIONS)
+async def test_new_messages_with_their_publishers_ids_are_not_sent_again(
+    version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    server = native_server(version).start()
+    peer = await enduring_peer(server.url)
+    here = await Copies.make(peer, "S")
+    load, settings = Load(peer, "S"), settings_for(server.url, here.rule())
+    end = LostEnd(server, peer, "S")
+    await load.burst(3)
+    await end.sync()
+    await load.burst(2)
+    async with running(settings):
+        await here.holds(5)
+    await end.lose(load.burst(1))
+    async with running(settings):
+        await here.holds(6)
+        await peer.store(b"S.1", b"new", b"NATS/1.0\r\nNats-Msg-Id: new\r\n\r\n")
+        await here.holds(7)
+    async with running(settings) as bridge:
+        await load.burst(1)
+        await here.holds(8)
+        assert await here.source_sequences() == [1, 2, 3, 4, 5, 4, 5, 6]
+        assert bridge.supervisors[0].counters()["duplicates"] == 0, "5 is in the target"

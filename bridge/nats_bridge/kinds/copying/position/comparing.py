@@ -87,6 +87,7 @@ class Resume:
         target_lost: whether the target has lost copies that it had confirmed.
         source_lost: whether the source has lost messages that were copied, which was not seen before.
         all_lost: whether none of the compared copies is of a message that the source has, or has removed.
+        recognised: the highest copied sequence whose message is still in the source, by its publisher's id; 0 for none.
     """
 
     handled: int
@@ -98,6 +99,7 @@ class Resume:
     target_lost: bool = False
     source_lost: bool = False
     all_lost: bool = False
+    recognised: int = field(default=0, compare=False)
 
 
 def compare(
@@ -151,7 +153,12 @@ def compare(
     missing_sequences = frozenset(missing)
     candidates = (sequence for sequence in {*source, *present} if handled < sequence <= highest)
     there = frozenset(sequence for sequence in candidates if sequence not in missing_sequences)
-    return Resume(handled, there, len(missing), len(foreign), assumed, missing_sequences)
+    by_id = (
+        at for at, copy in present.items() if at in source and copy.message_id == source[at].message_id is not None
+    )
+    return Resume(
+        handled, there, len(missing), len(foreign), assumed, missing_sequences, recognised=max(by_id, default=0)
+    )
 
 
 def _of_lost_messages(copies: Sequence[StoredCopy], source: Mapping[int, SourceMessage]) -> set[int]:

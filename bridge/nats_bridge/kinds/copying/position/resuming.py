@@ -273,12 +273,13 @@ class Resuming:
         """Return the point to resume at in a source that has lost messages, which may be before all compared copies.
 
         All messages that the source stored since are younger than the copied ones. The bridge's ids contain the times.
-        Without them, more copies are compared.
+        A copy with its publisher's id has no time, but shows that the source has its message. Without both, more copies
+        are compared.
         """
         times = [copy.copy_id.time_ns for copy in tail.copies if copy.copy_id is not None]
         if times:
             before = await streams.source.before(rfc3339_nano(max(times) + 1).decode())
-            return replace(resume, handled=min(resume.handled, before))
+            return replace(resume, handled=min(resume.handled, max(before, resume.recognised)))
         wanted = len(tail.copies)
         while resume.all_lost:
             wanted *= 4
