@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 PREFIX = b"$JS.API."
 _REQUESTS = (
-    *(f"STREAM.{what}" for what in ("INFO", "LIST", "CREATE", "DELETE", "PURGE")),
-    *("STREAM.MSG.GET", "STREAM.MSG.DELETE", "CONSUMER.INFO", "CONSUMER.LIST", "CONSUMER.DELETE"),
+    *(f"STREAM.{what}" for what in ("INFO", "LIST", "CREATE", "PURGE")),
+    *("STREAM.MSG.GET", "STREAM.MSG.DELETE", "CONSUMER.INFO", "CONSUMER.DELETE"),
     *("CONSUMER.DURABLE.CREATE", "CONSUMER.CREATE"),
 )
-_AUDITED = ("STREAM.CREATE", "STREAM.DELETE", "STREAM.PURGE", "STREAM.MSG.DELETE")
+_AUDITED = ("STREAM.CREATE", "STREAM.PURGE", "STREAM.MSG.DELETE")
 _PAGE = 256
 _KEPT_BY_UPDATES = ("deliver_policy", "opt_start_seq", "opt_start_time", "ack_policy", "replay_policy")
 
@@ -83,12 +83,8 @@ class SimulatedApi:
 
     def _stream_list(self, _: list[str], body: Body) -> Body:
         found = [stream.info(self._server.world.now_ns, {}) for _, stream in sorted(self._server.streams.items())]
-        return self._page("streams", found, body)
-
-    def _page(self, member: str, found: list[Any], body: Body) -> Body:
         offset = int(body.get("offset") or 0)
-        page = found[offset : offset + _PAGE]
-        return {"total": len(found), "offset": offset, "limit": _PAGE, member: page}
+        return {"total": len(found), "offset": offset, "limit": _PAGE, "streams": found[offset : offset + _PAGE]}
 
     def _checked(self, body: Body, previous: KeptStream | None) -> Body:
         others = {
@@ -107,18 +103,10 @@ class SimulatedApi:
         stream = self._server.streams.get(names[0])
         if stream is None:
             stream = self._server.streams[names[0]] = KeptStream(config, self._server.world.stamp())
-            self._server.stream_event("CREATED", names[0])
+            self._server.stream_created(names[0])
         elif stream.model.config != config:
             raise ApiRefusal(400, 10058, "stream name already in use with a different configuration")
         return stream.info(self._server.world.now_ns, {})
-
-    def _stream_delete(self, names: list[str], _: Body) -> Body:
-        stream = self._stream(names[0])
-        for name in list(stream.consumers):
-            self._server.delete_consumer(stream, name)
-        del self._server.streams[names[0]]
-        self._server.stream_event("DELETED", names[0])
-        return {"success": True}
 
     def _stream_purge(self, names: list[str], body: Body) -> Body:
         return {"success": True, "purged": self._stream(names[0]).purge(body)}
@@ -162,10 +150,6 @@ class SimulatedApi:
 
     def _consumer_info(self, names: list[str], _: Body) -> Body:
         return self._consumer(names).info(self._server.world.now_ns)
-
-    def _consumer_list(self, names: list[str], body: Body) -> Body:
-        consumers = self._stream(names[0]).consumers.values()
-        return self._page("consumers", [each.info(self._server.world.now_ns) for each in consumers], body)
 
     def _consumer_delete(self, names: list[str], _: Body) -> Body:
         consumer = self._consumer(names)

@@ -22,7 +22,7 @@ from tests.simulation.streams import KeptStream, selector
 if TYPE_CHECKING:
     from tests.simulation.server import SimulatedServer
 
-_WINDOW = 4096  # bytes
+_WINDOW = 1024  # bytes
 _HEARTBEAT = b"NATS/1.0 100 Idle Heartbeat\r\n"
 _FLOW_CONTROL = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
 _NOTICES = 0.02  # seconds until a server notices that interest has come or gone
@@ -77,8 +77,6 @@ class PushConsumer:
         config, stream = self.config, self.stream
         last = stream.model.last_sequence
         match config.get("deliver_policy", "all"):
-            case "new":
-                next_one = last + 1
             case "by_start_sequence":
                 next_one = int(config["opt_start_seq"])
             case "by_start_time":
@@ -253,18 +251,11 @@ class PushConsumer:
         return found
 
     def acknowledged(self, stream_sequence: int, consumer_sequence: int) -> None:
-        policy, self._acked_ns = self.config.get("ack_policy"), self._server.world.now_ns
-        if policy == "all" and consumer_sequence <= self.delivered.consumer_seq:
+        self._acked_ns = self._server.world.now_ns
+        if self._keeps_pending and consumer_sequence <= self.delivered.consumer_seq:
             self._pending = {at: number for at, number in self._pending.items() if number > consumer_sequence}
             if consumer_sequence > self.floor.consumer_seq:
                 self.floor = Sequences(consumer_sequence, stream_sequence)
-        elif policy == "explicit":
-            self._pending.pop(stream_sequence, None)
-            if self._pending:
-                low = min(self._pending.items(), key=lambda each: each[1])
-                self.floor = Sequences(low[1] - 1, low[0] - 1)
-            else:
-                self.floor = self.delivered
         self._note()
         self.signal()
 
@@ -281,7 +272,7 @@ class PushConsumer:
         open_ones = (each for each in held if self.floor.stream_seq < each <= self.delivered.stream_seq)
         numbered = enumerate(open_ones if self._keeps_pending else (), self.floor.consumer_seq + 1)
         self._pending = {sequence: number for number, sequence in numbered}
-        self.is_bound = self._pumping = self._beating = False
+        self.is_bound = False
         self._bytes, self._control, self._acked_ns = 0, b"", 0
 
     def info(self, now_ns: int) -> dict[str, Any]:

@@ -33,7 +33,8 @@ from tests.simulation.network import SimulatedSocket
 from tests.simulation.world import BEGAN_NS, World
 
 _SMALL: dict[str, Any] = {
-    "nats_bridge.client.delivery_limit._FIRST": 4,
+    "nats_bridge.client.delivery_limit._CALM": 600.0,
+    "nats_bridge.client.delivery_limit._FIRST": 2,
     "nats_bridge.kinds.copying.position.comparing.CHECKED_COPIES": 128,
     "nats_bridge.kinds.copying.position.comparing.MOST": 64,
     "nats_bridge.kinds.copying.position.comparing.NEWEST": 32,

@@ -259,6 +259,7 @@ class SimulatedTransport(asyncio.Transport):
                 self._arrived.append(rest)
                 self._plan()
             self._wire.to_client.unread -= len(data)
+            self._loop.has_read(data)
             self._protocol.data_received(data)
             if self._ended:
                 self._plan()
@@ -288,9 +289,6 @@ class SimulatedTransport(asyncio.Transport):
             if len(self._buffer) > _HIGH_WATER and not self._pausing:
                 self._pausing = True
                 self._protocol.pause_writing()
-
-    def writelines(self, list_of_data: Any) -> None:
-        self.write(b"".join(list_of_data))
 
     def _send(self, data: Any) -> int | None:
         try:

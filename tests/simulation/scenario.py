@@ -14,6 +14,7 @@ import pickle
 import random
 import re
 import traceback
+from collections import Counter
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,11 +52,13 @@ for _name in (
 _STILL = 120.0  # seconds without progress, after the last fault, that count as stuck
 _REST = 11.0  # seconds without a change that count as come to rest; overdue answers are noticed until then
 _GRACE = 10.0  # seconds until a replaced process is killed
+_PATIENCE = 10.0  # seconds that a fault waits for its event
 _RESTART = 0.5  # seconds between the end of a process and the next one's first step
 _DELAYS = {"network cut", "network held", "network slow", "half open", "sidecar paused"}
 _REMOVALS = {"messages deleted", "source purged"}
 _CALM = 5.0  # seconds after a fault until the sidecar receives every report of a removal
 _ADDED = re.compile(rb"\r\nNats-Sequence: (\d+)\r\nNats-Time-Stamp: (\S+)\r\nNats-Last-Sequence: (\d+)\r\n")
+_DELIVERED = re.compile(rb" \$JS\.ACK\.\w+\.chaos_(\S+?)\.1\.(\d+)\.")  # by the durable consumer of a rule
 _SHORT_WINDOW = 100_000_000  # nanoseconds; the shortest that servers take
 _VERSIONS = ("2.9.10", "2.10.27", "2.12.15", "2.15.3")
 _RULES = ("once,never-lost,gathered", "copy,never-lost", "gathered,once", "copy,gathered,once,never-lost")
@@ -102,6 +105,8 @@ class SidecarProcess:
             scenario.world, scenario.network, f"sidecar{self.number}", scenario.violations.append
         )
         loop.killed = self._killed
+        if len(scenario.sidecars) > 1:
+            loop.has_read = partial(scenario.has_read, self.id)
         loop.call_soon(self._begin, loop)
 
     def _begin(self, loop: SidecarLoop) -> None:
@@ -191,10 +196,6 @@ class SidecarProcess:
         return self.pid * 10 + self.number
 
     @property
-    def counters(self) -> dict[str, dict[str, int]]:
-        return counters_of(self.sidecar)
-
-    @property
     def is_ready(self) -> bool:
         sidecar = self.sidecar
         return (
@@ -225,7 +226,8 @@ class Scenario:
         self.largest_batch = chance.choice([1, 3, 3, 12, 12, 40])
         self.rate = min(chance.choice([0.1, 0.3, 1.0]), 6.0 / self.largest_batch)  # batches per second
         self.subjects = chance.choice([0, 0, 2, 6])  # for each source; 0 for many
-        self.is_small = chance.random() < 0.6  # whether limits of the sidecar are so low that few messages reach them
+        # Whether limits of the sidecar are so low that few messages reach them. Not with batches larger than a window.
+        self.is_small = chance.random() < 0.7 and self.largest_batch < 40
         # Whether targets remember message ids for a moment only. Nothing may arrive late then.
         is_prompt = not any(fault.kind in _DELAYS for fault in faults)
         self.forgets_ids = is_prompt and chance.random() < 0.5
@@ -244,13 +246,21 @@ class Scenario:
         self.settings = _settings(self.rules, replicas, is_split)
         for server in (*self.servers, self.witness):
             server.observe = self._published
+        for server in self.servers:
+            server.happened = self._happened
+        self._waiting_faults: list[PlannedFault] = []  # for an event
+        self._healed = 0.0  # when the last fault so far is over
         self.dead: list[object] = []  # what killed processes leave: nothing of it may run, not even its end
         self._places = {name for rule in self.rules for name in (*rule.sources, rule.target)}
         self._produced: dict[str, int] = {}
         self._stored = 0
         self._newest: dict[str, bytes] = {}
+        self._arrived: dict[str, set[int]] = {}  # sequences that the witness has received, by rule
+        self._read: dict[tuple[int, str], set[int]] = {}  # sequences that a process has read in a run of a rule
+        self._cut: dict[tuple[int, str], set[int]] = {}  # the same, of runs that have lost their lead, and must count
+        self._counted: list[tuple[str, set[int], int]] = []  # the same, and the number that the run has counted
         self._removed: dict[str, dict[int, float]] = {}  # when the run removed a sequence, by stream
-        self._wrong: dict[str, list[str]] = {}  # values of Nats-Last-Sequence, by rule
+        self._wrong: dict[str, dict[float, str]] = {}  # a value of Nats-Last-Sequence, by rule and time of the removal
         self._disturbances, self._calm_since = 0, 0.0  # faults that last, and the end of the last one
         self._chance = random.Random(f"{seed}/messages")
         self._number = 0
@@ -269,7 +279,7 @@ class Scenario:
             return
         failed = [each for each in process.sidecar.supervisors if each.state == "failed"]
         errors = {each.rule.name: str(each.error or each.failure) for each in failed}
-        state = {"ready": process.is_ready, "errors": errors, "rules": process.counters}
+        state = {"ready": process.is_ready, "errors": errors, "rules": counters_of(process.sidecar)}
         self.record("status", replica=process.number, pid=process.id, **state)
 
     def _logged(self, event: MutableMapping[str, Any]) -> None:
@@ -279,10 +289,26 @@ class Scenario:
             self.violations.append(f"{running()}: cannot read an answer at {self.world.now:.3f} s")
         elif event["event"] == "rule.position_unproven":
             self._unproven.add(event["rule"])
+        elif event["event"] in ("rule.lead_lost", "rule.ended_at_once", "rule.stopped"):
+            self._run_ends(event, (self.sidecars[int(running()[-1])].id, event["rule"]))
         elif event["event"] == "sidecar.ready":
             process = self.sidecars[int(running()[-1])]
             self.record("sidecar", replica=process.number, pid=process.id, what="ready")
             self._calm_since = self.world.now
+
+    def has_read(self, pid: int, data: bytes) -> None:
+        """Note deliveries that a process reads from a connection."""
+        for rule, sequence in _DELIVERED.findall(data):
+            self._read.setdefault((pid, rule.decode()), set()).add(int(sequence))
+
+    def _run_ends(self, event: MutableMapping[str, Any], run: tuple[int, str]) -> None:
+        """Note what a run has read when it loses its lead, and what it has counted when it ends then."""
+        read = self._read.pop(run, set())
+        if event["event"] == "rule.lead_lost":
+            self._cut[run] = read
+        elif event["event"] == "rule.ended_at_once" and run in self._cut:
+            counted = event.get("in_doubt", 0) + event.get("lost", 0)
+            self._counted.append((run[1], self._cut.pop(run), counted))
 
     def run(self) -> Found:
         with determined(self.world, self._logged, is_small=self.is_small):
@@ -313,11 +339,15 @@ class Scenario:
             self._produced[place] = 0
             world.after(world.draw(0, 1), partial(self._produce, place))
         for fault in self.faults:
-            world.at(fault.at, partial(self._begin, fault))
-            self._plan_bursts(fault)
+            if fault.event:
+                world.at(fault.at, partial(self._waiting_faults.append, fault))
+                world.at(fault.at + _PATIENCE, partial(self._let_begin, fault))
+            else:
+                world.at(fault.at, partial(self._begin, fault))
+                self._plan_bursts(fault, fault.at)
         world.run(self.until)
         self._is_open = False
-        world.run(max([self.until, *(fault.at + fault.hold + 0.01 for fault in self.faults)]))
+        world.run(max(self.until, self._healed) + 0.01)
         self._settle()
         for process in self.sidecars:
             self.look(process)
@@ -348,6 +378,7 @@ class Scenario:
         self.record("received", name=name, rows=[row_of(message)])
         if found := _ADDED.search(message.header_block):
             self._newest[name] = found[1]
+            self._arrived.setdefault(name, set()).add(int(found[1]))
             self._compare_last(name, int(found[1]), nanoseconds_of(found[2].decode()), int(found[3]))
 
     def _compare_last(self, name: str, sequence: int, time_ns: int, last: int) -> None:
@@ -359,17 +390,30 @@ class Scenario:
         removed_at = removed.get(last, max(removed.values(), default=0.0))
         if last != native and not self._disturbances and min(stored, removed_at) > calm_since:
             wrong = f"{stream.name} {sequence}: last sequence {last}, not {native}"
-            self._wrong.setdefault(name, []).append(f"at {self.world.now:.3f} s: {wrong}")
+            self._wrong.setdefault(name, {}).setdefault(removed_at, f"at {self.world.now:.3f} s: {wrong}")
 
     def _produce(self, place: str) -> None:
         if self._is_open:
             self._publish(place, self._chance.randrange(1, self.largest_batch + 1))
             self.world.after(self._chance.expovariate(self.rate), partial(self._produce, place))
 
-    def _plan_bursts(self, fault: PlannedFault) -> None:
+    def _happened(self, event: str) -> None:
+        """Let the faults that wait for an event begin."""
+        for fault in [each for each in self._waiting_faults if each.event == event]:
+            self._let_begin(fault)
+
+    def _let_begin(self, fault: PlannedFault) -> None:
+        """Let a fault that still waits begin in a moment."""
+        if fault in self._waiting_faults:
+            self._waiting_faults.remove(fault)
+            begin = self.world.now + soon(random.Random(fault.draw), longest=0.1)
+            self.world.at(begin, partial(self._begin, fault))
+            self._plan_bursts(fault, begin)
+
+    def _plan_bursts(self, fault: PlannedFault, begin: float) -> None:
         """Publish soon before or after the begin and the end of a fault, so that messages are in flight then."""
         chance = random.Random(f"{self.replay.seed}/bursts/{fault.number}")
-        for moment in (fault.at, fault.at + fault.hold):
+        for moment in (begin, begin + fault.hold):
             for _ in range(chance.choice([0, 0, 1, 1, 3])):
                 at = moment + chance.choice([-1, 1]) * soon(chance, longest=1.0)
                 size = chance.randrange(1, self.largest_batch + 1)
@@ -396,6 +440,9 @@ class Scenario:
             self.record("stored", to=place, rows=[[number, answer["seq"]]])
 
     def _begin(self, fault: PlannedFault) -> None:
+        if not self._is_open:
+            return
+        self._healed = max(self._healed, self.world.now + fault.hold)
         self._number += 1
         number = self._number
         carry_out: Callable[[PlannedFault], Callable[[], None] | None] | None = getattr(
@@ -434,7 +481,7 @@ class Scenario:
     def _any_stream(self, fault: PlannedFault) -> tuple[SimulatedServer, KeptStream]:
         names = sorted(self._places - {""})
         name = names[int(fault.draw * 997) % len(names)]
-        return next((server, server.streams[name]) for server in self.servers if name in server.streams)
+        return next(server for server in self.servers if name in server.streams), self._stream(name)
 
     def _sidecar_killed(self, fault: PlannedFault) -> None:
         self._process(fault).kill(int(fault.draw * 2000) % 200 + 1)
@@ -536,7 +583,10 @@ class Scenario:
             return self._end_server(server, since)
         server, stream = self._any_stream(fault)
         server.lose_tail(stream, since)
-        return self._stream_leader_steps_down(fault)
+        heal = self._stream_leader_steps_down(fault)
+        if fault.is_odd:
+            heal()  # the next leader is there at once
+        return heal
 
     def _stream_leader_steps_down(self, fault: PlannedFault) -> Callable[[], None]:
         """Nothing is stored in a stream or read from it for a while, and publications to it can be lost."""
@@ -571,10 +621,11 @@ class Scenario:
         server.loses_acks = fault.draw
         return partial(setattr, server, "loses_acks", 0.0)
 
-    def _pubacks_late(self, fault: PlannedFault) -> Callable[[], None]:
+    def _server_slow(self, fault: PlannedFault) -> Callable[[], None]:
+        """Some messages are stored late, and some answers come late."""
         server = self._server(fault)
-        server.acks_late = 8.0 * fault.draw
-        return partial(setattr, server, "acks_late", 0.0)
+        server.slow = 8.0 * fault.draw
+        return partial(setattr, server, "slow", 0.0)
 
     def _consumer_deleted(self, fault: PlannedFault) -> None:
         server = self._server(fault)
@@ -599,22 +650,25 @@ class Scenario:
         places = sorted(self._produced)
         return places[int(fault.draw * 997) % len(places)]
 
+    def _removes(self, place: str, removed: Sequence[int], **recorded: Any) -> bool:
+        """Note that messages are about to be removed. Return whether that is possible."""
+        if self.server.is_up and removed:
+            self.record("removing", stream=place, **recorded)
+            self._removed.setdefault(place, {}).update(dict.fromkeys(removed, self.world.now))
+        return self.server.is_up
+
     def _messages_deleted(self, fault: PlannedFault) -> None:
         place = self._source(fault)
         there = list(self.server.streams[place].model.messages)[-20:]
         chosen_ones = self._chance.sample(there, min(3, len(there)))
-        if self.server.is_up and chosen_ones:
-            self.record("removing", stream=place, sequences=chosen_ones)
-            self._removed.setdefault(place, {}).update(dict.fromkeys(chosen_ones, self.world.now))
+        if self._removes(place, chosen_ones, sequences=chosen_ones):
             for sequence in chosen_ones:
                 self.server.request(f"STREAM.MSG.DELETE.{place}", {"seq": sequence})
 
     def _source_purged(self, fault: PlannedFault) -> None:
         place = self._source(fault)
         through = self.server.streams[place].model.last_sequence // (1 if fault.is_odd else 2)
-        if self.server.is_up and through:
-            self.record("removing", stream=place, through=through)
-            self._removed.setdefault(place, {}).update(dict.fromkeys(range(1, through + 1), self.world.now))
+        if self._removes(place, range(1, through + 1), through=through) and through:
             self.server.request(f"STREAM.PURGE.{place}", {"seq": through + 1})
 
     def _settle(self) -> None:
@@ -667,24 +721,43 @@ class Scenario:
             stream = self._stream(name)
             rows = [[each.sequence, each.time_ns, *row_of(each.message)] for each in stream.model.messages.values()]
             self.record("final", stream=name, rows=rows)
-        uncertain: dict[tuple[int, str], int] = {}  # the newest counters of each process and rule
+        newest: dict[tuple[int, str], dict[str, int]] = {}  # the newest counters of each process and rule
         for event in self.history:
             for name, counters in (event.get("rules") or event.get("last", {}).get("counters") or {}).items():
-                uncertain[event["pid"], name] = counters.get("last_sequence_uncertain", 0)
+                newest[event["pid"], name] = counters
+        totals: dict[str, Counter[str]] = {}
+        for (_, name), counters in newest.items():
+            totals.setdefault(name, Counter()).update(counters)
         for name, wrong in self._wrong.items():
-            counted = sum(number for (_, rule), number in uncertain.items() if rule == name)
+            counted = totals[name]["last_sequence_uncertain"]
             if len(wrong) > counted:
-                self.violations.append(f"{name}: wrong last sequence {wrong[0]}, {len(wrong)} and {counted} counted")
-        is_replaced = any(fault.kind == "sidecar replaced" for fault in self.faults)
+                some = f"{next(iter(wrong.values()))}, {len(wrong)} removals and {counted} counted"
+                self.violations.append(f"{name}: wrong last sequence {some}")
+        kinds = {fault.kind for fault in self.faults}
         story = Story.of(self.history)
+        if "power cut" not in kinds:
+            self._judge_cut_runs(story)
         for judgement in judge(story, self.rules):
+            copies_lost = any(each.what == "invented" and "was lost" in each.detail for each in judgement.findings)
+            if copies_lost and not totals[judgement.rule]["shorter_streams"]:
+                self.violations.append(f"{judgement.rule}: the lost end of a source is not counted")
             for finding in judgement.violations:
                 if finding.what == "lost" and judgement.rule in self._unproven:
                     continue
-                if finding.what == "reordered" and judgement.promise == "at_most_once" and is_replaced:
+                if finding.what == "reordered" and judgement.promise == "at_most_once" and "sidecar replaced" in kinds:
                     continue  # the process that ends reads again what its successor has passed
                 at = "" if finding.at is None else f" at {finding.at:.3f} s"
                 self.violations.append(f"{judgement.rule}: {finding.what}{at}: {finding.detail}")
+
+    def _judge_cut_runs(self, story: Story) -> None:
+        """A run of at_most_once that loses its lead counts everything that it has read, and that nobody publishes."""
+        for rule in (each for each in self.rules if each.promise == "at_most_once"):
+            source, arrived = rule.sources[0], self._arrived.get(rule.name, set())
+            for read, counted in (each[1:] for each in self._counted if each[0] == rule.name):
+                left = [at for at in read - arrived if at in story.final[source] and not story.was_removed(source, at)]
+                if len(left) > counted:
+                    lost = f"{source} {sorted(left)[:9]}, {counted} counted"
+                    self.violations.append(f"{rule.name}: lost with the lead, and not counted: {lost}")
 
 
 def run_seed(replay: Replay) -> Found:

@@ -26,7 +26,7 @@ from tests.simulation.world import World
 _WILDCARD = re.compile(rb"[*>]")
 _MAX_PAYLOAD = 1024 * 1024
 _NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
-_PING = 120.0  # seconds between a server's own pings
+_SOURCE = b"Nats-Stream-Source"
 _API = 0.0004  # seconds until the API has answered
 _STORES = 0.0002  # seconds until a stream has stored and answered
 
@@ -40,8 +40,6 @@ class ClientSubscription:
     client: ConnectedClient
     subject: bytes
     sid: bytes
-    queue: bytes
-    left: int | None = None  # deliveries until it ends
 
 
 class ConnectedClient:
@@ -55,9 +53,7 @@ class ConnectedClient:
         self._server = server
         self._unread = b""
         self._out: list[bytes] = []
-        self._pings = 0
         self.write(b"INFO %b\r\n" % json.dumps(server.info(number)).encode())
-        server.world.after(_PING, self._ping)
 
     def write(self, data: bytes) -> None:
         self._out.append(data)
@@ -68,23 +64,6 @@ class ConnectedClient:
             data, self._out = b"".join(self._out), []
             if not self.is_closed:
                 self.wire.to_client.send(data)
-
-    def _ping(self) -> None:
-        if self.is_closed or not self._server.is_up:
-            return
-        self._pings += 1
-        if self._pings > 2:
-            self.close()
-            return
-        self.write(b"PING\r\n")
-        self._server.flush()
-        self._server.world.after(_PING, self._ping)
-
-    def close(self) -> None:
-        """End the connection. Bytes that were written still arrive."""
-        self.flush()
-        self.wire.to_client.send(None)
-        self.ended()
 
     def ended(self) -> None:
         if self.is_closed:
@@ -132,18 +111,12 @@ class ConnectedClient:
         match fields[0]:
             case b"PING":
                 self.write(b"PONG\r\n")
-            case b"PONG":
-                self._pings = 0
             case b"SUB":
-                queue = fields[2] if len(fields) == 4 else b""
-                self._server.subscribe(ClientSubscription(self, fields[1], fields[-1], queue))
+                assert len(fields) == 3, "no rule under test has a queue group"
+                self._server.subscribe(ClientSubscription(self, fields[1], fields[2]))
             case b"UNSUB":
-                subscription = self.subscriptions.get(fields[1])
-                if subscription is None:
-                    return
-                if len(fields) == 3 and int(fields[2]) > 0:
-                    subscription.left = int(fields[2])
-                else:
+                assert len(fields) == 2, "no rule under test limits deliveries"
+                if subscription := self.subscriptions.get(fields[1]):
                     self._server.unsubscribe(subscription)
             case b"CONNECT":
                 pass
@@ -166,15 +139,15 @@ class SimulatedServer:
         self.flow_control: dict[bytes, PushConsumer] = {}
         self.observe: Callable[[str, Message], None] = lambda *_: None  # what each process publishes
         self.listeners: list[tuple[bytes, Callable[[Message], None]]] = []
+        self.happened: Callable[[str], None] = lambda _: None  # a new connection, or a new consumer
         self.loses_acks = 0.0  # the part of PubAcks that do not come
-        self.acks_late = 0.0  # seconds, at most, by which PubAcks are late
+        self.slow = 0.0  # seconds, at most, by which it stores or answers late
         self.is_full = False  # whether its disk takes nothing
         self._network = network
         self._clients: dict[int, ConnectedClient] = {}
         self._exact: dict[bytes, list[ClientSubscription]] = {}
         self._wild: list[tuple[bytes, ClientSubscription]] = []  # with what is in front of the first wildcard
         self._found: dict[bytes, list[ClientSubscription]] = {}  # by subject, until a subscription comes or goes
-        self._has_groups = False
         self._takers: dict[bytes, list[str]] = {}  # by subject, until a stream comes or goes
         self._numbers = 0
         self._starts = 0
@@ -248,6 +221,7 @@ class SimulatedServer:
     def _accept(self, wire: Wire) -> ConnectedClient:
         self._numbers += 1
         client = self._clients[self._numbers] = ConnectedClient(self, wire, self._numbers)
+        self.happened("connection")
         self.world.after(0, self.flush)
         return client
 
@@ -292,13 +266,6 @@ class SimulatedServer:
         if found is None:
             found = [*self._exact.get(subject, ()), *self._wild_ones(subject)]
             self._found[subject] = found
-            self._has_groups |= any(each.queue for each in found)
-        if self._has_groups and any(each.queue for each in found):
-            groups: dict[bytes, list[ClientSubscription]] = {}
-            for each in found:
-                groups.setdefault(each.queue, []).append(each)
-            chosen = groups.pop(b"", [])
-            found = chosen + [self.world.chance.choice(members) for members in groups.values()]
         return found
 
     def has_interest(self, subject: bytes) -> bool:
@@ -310,17 +277,13 @@ class SimulatedServer:
     def deliver(self, to: bytes, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> bool:
         """Send a message to the subscribers of a subject. Return whether any exist."""
         subscribers = self._subscribers(to)
-        for each in tuple(subscribers):
+        for each in subscribers:
             head = b"%b %b %b" % (subject, each.sid, reply) if reply else b"%b %b" % (subject, each.sid)
             if block:
                 size = len(block)
                 each.client.write(b"HMSG %b %d %d\r\n%b%b\r\n" % (head, size, size + len(payload), block, payload))
             else:
                 each.client.write(b"MSG %b %d\r\n%b\r\n" % (head, len(payload), payload))
-            if each.left is not None:
-                each.left -= 1
-                if each.left <= 0:
-                    self.unsubscribe(each)
         return bool(subscribers)
 
     def publish(self, message: Message, reply: bytes = b"", answered: Answered | None = None) -> bool:
@@ -349,17 +312,30 @@ class SimulatedServer:
     def advise(self, subject: bytes, advisory: dict[str, Any]) -> None:
         """Send an advisory, a moment later."""
         if self._subscribers(subject):
-            self.world.after(self.world.moment(0.0005, longest=0.5), partial(self._send, subject, b"", advisory))
+            self._send_after(self.world.moment(0.0005, rarely=0.1, longest=0.5), subject, json.dumps(advisory).encode())
 
-    def stream_event(self, what: str, stream: str) -> None:
+    def stream_created(self, stream: str) -> None:
         self._takers.clear()
-        advisory = {"type": "io.nats.jetstream.advisory.v1.stream_action", "stream": stream, "action": what.lower()}
-        self.advise(f"$JS.EVENT.ADVISORY.STREAM.{what}.{stream}".encode(), advisory)
+        advisory = {"type": "io.nats.jetstream.advisory.v1.stream_action", "stream": stream, "action": "created"}
+        self.advise(f"$JS.EVENT.ADVISORY.STREAM.CREATED.{stream}".encode(), advisory)
 
-    def _send(self, subject: bytes, reply: bytes, body: dict[str, Any]) -> None:
-        if self.is_up:
-            self.deliver(subject, subject, reply, b"", json.dumps(body).encode())
-            self.flush()
+    def _send_after(self, seconds: float, subject: bytes, payload: bytes) -> None:
+        def send() -> None:
+            if self.is_up:
+                self.deliver(subject, subject, b"", b"", payload)
+                self.flush()
+
+        self.world.after(seconds, send)
+
+    def _late(self) -> float:
+        """Draw by how many seconds something is late."""
+        return self.world.draw(0, self.slow) if self.slow and self.world.chance.random() < 0.3 else 0.0
+
+    def _reply(self, reply: bytes, answer: bytes) -> None:
+        if late := self._late():
+            self._send_after(late, reply, answer)
+        else:
+            self.deliver(reply, reply, b"", b"", answer)
 
     def _to_jetstream(self, message: Message, reply: bytes) -> bool:
         subject = message.subject
@@ -384,7 +360,7 @@ class SimulatedServer:
         if answer is None:
             self.deliver(reply, reply, b"", _NO_RESPONDERS, b"")
         elif reply:
-            self.deliver(reply, reply, b"", b"", answer)
+            self._reply(reply, answer)
         self.flush()
 
     def request(self, request: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -409,6 +385,7 @@ class SimulatedServer:
     def add_consumer(self, stream: KeptStream, config: dict[str, Any]) -> PushConsumer:
         consumer = stream.consumers[config["name"]] = PushConsumer(self, stream, config)
         consumer.begin()
+        self.happened("consumer")
         return consumer
 
     def delete_consumer(self, stream: KeptStream, name: str) -> None:
@@ -421,7 +398,8 @@ class SimulatedServer:
         waiting = self._inbound.setdefault(name, deque())
         waiting.append((message, answered))
         if len(waiting) == 1:
-            self.world.after(self.world.moment(_STORES, rarely=0.003, longest=0.2), partial(self._store, name, waiting))
+            moment = self.world.moment(_STORES, rarely=0.003, longest=0.2) + self._late()
+            self.world.after(moment, partial(self._store, name, waiting))
 
     def _store(self, name: str, waiting: deque[tuple[Message, Answered | None]]) -> None:
         if not self.is_up or self._inbound.get(name) is not waiting:
@@ -446,7 +424,7 @@ class SimulatedServer:
     def _ingest(self, stream: KeptStream, message: Message) -> dict[str, Any]:
         message = replace(message, header_block=ingested(message.header_block, self.dialect))
         try:
-            self._check_record(message)
+            self._check(message)
             found = stream.take(message, self.world.stamp())
         except Refused as refused:
             error = {"code": 400, "err_code": refused.err_code, "description": refused.description}
@@ -455,17 +433,12 @@ class SimulatedServer:
             return {"stream": stream.name, "seq": found, "duplicate": True}
         return {"stream": stream.name, "seq": found.sequence}
 
-    def _check_record(self, message: Message) -> None:
+    def _check(self, message: Message) -> None:
         if self.is_full:
             raise Refused(10077, "no space left on device")
-        refuses = self.dialect.source_record_is_refused_from_clients
-        if refuses and header(message.header_block, b"Nats-Stream-Source"):
+        if self.dialect.source_record_is_refused_from_clients and header(message.header_block, _SOURCE):
             raise Refused(10227, "message stream source header is not allowed")
 
     def _answer(self, reply: bytes, answer: dict[str, Any]) -> None:
-        if self.loses_acks and self.world.chance.random() < self.loses_acks:
-            return
-        if self.acks_late and self.world.chance.random() < 0.3:
-            self.world.after(self.world.draw(0, self.acks_late), partial(self._send, reply, b"", answer))
-        else:
-            self.deliver(reply, reply, b"", b"", json.dumps(answer).encode())
+        if not self.loses_acks or self.world.chance.random() >= self.loses_acks:
+            self._reply(reply, json.dumps(answer).encode())

@@ -30,6 +30,7 @@ class SidecarLoop(asyncio.AbstractEventLoop):
         self.is_dead = False
         self.kill_in: int | None = None  # callbacks
         self.killed: Callable[[], None] = lambda: None
+        self.has_read: Callable[[bytes], None] = lambda _: None
         self._world = world
         self._network = network
         self._failed = failed
@@ -213,6 +214,3 @@ class SidecarLoop(asyncio.AbstractEventLoop):
         protocol = factory()
         transport = sock.begin(protocol)
         return transport, protocol
-
-    async def shutdown_asyncgens(self) -> None:
-        """As asyncio's; nothing is left to do."""

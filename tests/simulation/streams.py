@@ -100,14 +100,14 @@ class KeptStream:
     def first(self) -> int:
         return next(iter(self.model.messages), self.model.last_sequence + 1)
 
-    def state(self, subjects: str | None = None, *, deleted: bool = False) -> dict[str, Any]:
-        if subjects is not None or deleted:
-            return self._fresh_state(subjects, deleted=deleted)
+    def state(self, subjects: str | None = None) -> dict[str, Any]:
+        if subjects is not None:
+            return self._fresh_state(subjects)
         if self._state[0] != self.changes:
-            self._state = self.changes, self._fresh_state(None, deleted=False)
+            self._state = self.changes, self._fresh_state(None)
         return {**self._state[1], "consumer_count": len(self.consumers)}
 
-    def _fresh_state(self, subjects: str | None, *, deleted: bool) -> dict[str, Any]:
+    def _fresh_state(self, subjects: str | None) -> dict[str, Any]:
         messages, last, first = self.model.messages, self.model.last_sequence, self.first
         removed = (last - first + 1) - len(messages)
         state: dict[str, Any] = {
@@ -122,8 +122,6 @@ class KeptStream:
         }
         if removed:
             state["num_deleted"] = removed
-            if deleted:
-                state["deleted"] = [sequence for sequence in range(first, last + 1) if sequence not in messages]
         if subjects is not None:
             found = filter(selector(subjects), (each.message.subject for each in messages.values()))
             state["subjects"] = dict(Counter(subject.decode() for subject in found))
@@ -133,7 +131,7 @@ class KeptStream:
         return {
             "config": dict(self.model.config),
             "created": rfc3339_nano(self.shown_created_ns).decode(),
-            "state": self.state(body.get("subjects_filter"), deleted=bool(body.get("deleted_details"))),
+            "state": self.state(body.get("subjects_filter")),
             "ts": rfc3339_nano(now_ns).decode(),
         }
 
