@@ -81,10 +81,9 @@ class SimulatedApi:
     def _stream_info(self, names: list[str], body: Body) -> Body:
         return self._stream(names[0]).info(self._server.world.now_ns, body)
 
-    def _stream_list(self, _: list[str], body: Body) -> Body:
+    def _stream_list(self, _: list[str], __: Body) -> Body:
         found = [stream.info(self._server.world.now_ns, {}) for _, stream in sorted(self._server.streams.items())]
-        offset = int(body.get("offset") or 0)
-        return {"total": len(found), "offset": offset, "limit": _PAGE, "streams": found[offset : offset + _PAGE]}
+        return {"total": len(found), "offset": 0, "limit": _PAGE, "streams": found}
 
     def _checked(self, body: Body, previous: KeptStream | None) -> Body:
         others = {

@@ -11,12 +11,13 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nats_bridge.client.fenced_socket import FencedSocket
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
+    from tests.simulation.server import ConnectedClient
     from tests.simulation.sidecar_loop import SidecarLoop
 
 _KERNEL = 256 * 1024  # bytes that a direction holds before its reader has taken them
@@ -31,16 +32,6 @@ class Reachable(NamedTuple):
 
     host: str
     port: int
-
-
-class ServerEnd(Protocol):
-    """What a server knows of one of its connections."""
-
-    def received(self, data: bytes) -> None:
-        """Bytes have arrived."""
-
-    def ended(self) -> None:
-        """The peer has closed the connection, or it is reset."""
 
 
 class Direction:
@@ -362,7 +353,7 @@ class Network:
 
     def __init__(self, world: World) -> None:
         self.wires: list[Wire] = []
-        self.listeners: dict[Reachable, Callable[[Wire], ServerEnd]] = {}
+        self.listeners: dict[Reachable, Callable[[Wire], ConnectedClient]] = {}
         self._world = world
         self._held: set[tuple[str, Reachable]] = set()
         self._knocking: list[Callable[[], None]] = []
@@ -414,7 +405,7 @@ class Network:
             self._world.after(self._world.draw(0, 1.0), knock)  # a SYN is repeated
 
 
-def _taken(direction: Direction, end: ServerEnd, data: bytes) -> None:
+def _taken(direction: Direction, end: ConnectedClient, data: bytes) -> None:
     direction.unread -= len(data)
     end.received(data)
 

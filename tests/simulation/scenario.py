@@ -263,7 +263,6 @@ class Scenario:
         self._wrong: dict[str, dict[float, str]] = {}  # a value of Nats-Last-Sequence, by rule and time of the removal
         self._disturbances, self._calm_since = 0, 0.0  # faults that last, and the end of the last one
         self._chance = random.Random(f"{seed}/messages")
-        self._number = 0
         self._is_open = True
         # Which rule publishes what begins like this.
         self._writers = {(rule.target.lower() or rule.name).encode(): rule.name for rule in self.rules}
@@ -443,31 +442,29 @@ class Scenario:
         if not self._is_open:
             return
         self._healed = max(self._healed, self.world.now + fault.hold)
-        self._number += 1
-        number = self._number
         carry_out: Callable[[PlannedFault], Callable[[], None] | None] | None = getattr(
             self, "_" + fault.kind.lower().replace(" ", "_").replace("'", ""), None
         )
         assert carry_out is not None, fault.kind
         for process in self.sidecars:
             self.look(process)
-        self.record("fault", number=number, kind=fault.kind, phase="begin")
+        self.record("fault", number=fault.number, kind=fault.kind, phase="begin")
         self._disturbances += fault.kind not in _REMOVALS
         if (heal := carry_out(fault)) is None:
-            self._end(number, fault)
+            self._end(fault)
         else:
-            self.world.after(fault.hold, partial(self._heal, number, fault, heal))
+            self.world.after(fault.hold, partial(self._heal, fault, heal))
 
-    def _end(self, number: int, fault: PlannedFault) -> None:
-        self.record("fault", number=number, kind=fault.kind, phase="end")
+    def _end(self, fault: PlannedFault) -> None:
+        self.record("fault", number=fault.number, kind=fault.kind, phase="end")
         if fault.kind not in _REMOVALS:
             self._disturbances, self._calm_since = self._disturbances - 1, self.world.now
 
-    def _heal(self, number: int, fault: PlannedFault, heal: Callable[[], None]) -> None:
+    def _heal(self, fault: PlannedFault, heal: Callable[[], None]) -> None:
         heal()
         for process in self.sidecars:
             self.look(process)
-        self._end(number, fault)
+        self._end(fault)
 
     def _process(self, fault: PlannedFault) -> SidecarProcess:
         return self.sidecars[int(fault.draw * 1000) % len(self.sidecars)]

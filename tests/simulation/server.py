@@ -66,6 +66,7 @@ class ConnectedClient:
                 self.wire.to_client.send(data)
 
     def ended(self) -> None:
+        """Note that the peer has closed the connection, or that it is reset."""
         if self.is_closed:
             return
         self.is_closed = True

@@ -13,13 +13,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from functools import partial
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any
 
 from tests.simulation.network import Network, Reachable, SimulatedSocket
 from tests.simulation.world import World
-
-_MOST_CANCELLED = 64  # timers, before they are sorted out
 
 
 class SidecarLoop(asyncio.AbstractEventLoop):
@@ -38,7 +36,6 @@ class SidecarLoop(asyncio.AbstractEventLoop):
         self._readable: list[Callable[[], None]] = []
         self._timers: list[tuple[float, int, events.TimerHandle]] = []
         self._numbers = 0  # of timers: of two at one time, the first one comes first
-        self._cancelled = 0
         self._free_at = 0.0  # when the present turn, or a pause, is over
         self._turn_at = float("inf")
         self._in_turn = False
@@ -103,10 +100,7 @@ class SidecarLoop(asyncio.AbstractEventLoop):
                 ready.extend(events.Handle(read, (), self) for read in reads)
             while timers and timers[0][0] <= now:
                 timer = heappop(timers)[2]
-                timer._scheduled = False  # type: ignore[attr-defined]
-                if timer.cancelled():
-                    self._cancelled -= 1
-                else:
+                if not timer.cancelled():
                     ready.append(timer)
             for _ in range(len(ready)):
                 handle = ready.popleft()
@@ -122,6 +116,8 @@ class SidecarLoop(asyncio.AbstractEventLoop):
         finally:
             self._in_turn = False
         self._free_at = max(self._free_at, now + world.moment(0.00002, rarely=0.002, longest=0.05))
+        while timers and timers[0][2].cancelled():
+            heappop(timers)
         if not (ready or self._readable or timers):
             return False
         when = max(now if ready or self._readable else timers[0][0], self._free_at)
@@ -164,18 +160,11 @@ class SidecarLoop(asyncio.AbstractEventLoop):
         if not self.is_dead:
             self._numbers += 1
             heappush(self._timers, (when, self._numbers, timer))
-            timer._scheduled = True  # type: ignore[attr-defined]
             self._wake(when)
         return timer
 
     def _timer_handle_cancelled(self, timer: events.TimerHandle) -> None:
-        if not timer._scheduled:  # type: ignore[attr-defined]
-            return
-        self._cancelled += 1
-        if self._cancelled > _MOST_CANCELLED and self._cancelled * 2 > len(self._timers):
-            self._timers = [each for each in self._timers if not each[2].cancelled()]
-            heapify(self._timers)
-            self._cancelled = 0
+        """Do nothing: it is left out when it would be the next one."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
