@@ -124,5 +124,6 @@ def schedule(
         at += chance.expovariate(1 / every)
     ordered = enumerate(sorted(each for each in drawn if each[0] < until), 1)
     return [
-        PlannedFault(number, round(at, 5), what, round(hold, 4), *rest) for number, (at, what, hold, *rest) in ordered
+        PlannedFault(number, round(at, 5), kind, round(hold, 4), draw, event)
+        for number, (at, kind, hold, draw, event) in ordered
     ]
