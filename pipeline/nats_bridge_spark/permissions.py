@@ -17,10 +17,11 @@ _SERVERS: Final = "servers"
 def capture_permissions(connection: Connection, stream: str | None) -> str:
     """Return a block of permissions, for all streams if none is named."""
     name = stream or "*"
-    requests: list[tuple[str, tuple[str, ...]]]
-    requests = [(request, (name,)) for request in ("STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.CREATE")]
-    requests += [(request, (name, "*")) for request in ("CONSUMER.MSG.NEXT", "CONSUMER.INFO", "CONSUMER.DELETE")]
-    needs = [write(_SERVERS, api_subject(request, *of), f"reads stream {name}") for request, of in requests]
+    needs = [
+        write(_SERVERS, api_subject(request, name), f"reads stream {name}")
+        for request in ("STREAM.INFO", "STREAM.MSG.GET")
+    ]
+    needs += replays(_SERVERS, name)
     listing = api_subject("CONSUMER.LIST", name)
     needs.append(write(_SERVERS, listing, "saves the durable consumers", without="they are not saved"))
     if stream is None:

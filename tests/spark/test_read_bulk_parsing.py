@@ -45,6 +45,7 @@ _EVENTS = st.one_of(
     st.sampled_from([b"+OK\r\n", _delivery(_OTHER, b"other", b"", b"", b"MSG a 7 r 0\r\n\r\n")]),
     st.just(_delivery(_MINE, b"inbox", b"", b"NATS/1.0 408 Request Timeout\r\n\r\n", b"")),
     st.just(b"HMSG inbox 7  28 28\r\nNATS/1.0 409 Exceeds Max\r\n\r\n\r\n"),  # as 2.9 writes it
+    st.just(_delivery(_MINE, b"inbox", b"$JS.FC.S.c.R", b"NATS/1.0 100 FlowControl Request\r\n\r\n", b"")),
 )
 
 
@@ -69,7 +70,10 @@ async def _parsed(data: bytes, cuts: list[int], *, bulk: bool) -> tuple[list[Del
 
     parser: Any = client._ps
 
-    parser.routes[_MINE] = Route(seen.extend, None, BulkParser(arrived, worth=0).take if bulk else None)
+    def control(reply: bytes, block: bytes) -> None:
+        seen.append((b"control", reply, block, b""))
+
+    parser.routes[_MINE] = Route(seen.extend, control, BulkParser(arrived, worth=0) if bulk else None)
     parser.routes[_OTHER] = Route(lambda _: None, None)
     places = [0, *sorted({cut % (len(data) + 1) for cut in cuts}), len(data)]
     for start, stop in pairwise(places):
@@ -128,4 +132,4 @@ def test_numbers_are_read_with_a_domain_too() -> None:
     reply = b"$JS.ACK.hub.ACCHASH.S.c.1.42.7.1700000000000000001.3.random"
     arrived = Arrived.of([(b"a", reply, b"", b"")])
     assert [column.tolist() for column in arrived.numbers()] == [[42], [1700000000000000001]]
-    assert arrived.last.consumer_sequence == 7
+    assert AckReply.parse(arrived.last_reply).consumer_sequence == 7

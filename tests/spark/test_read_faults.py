@@ -38,15 +38,16 @@ def stream(unique_name: Name) -> str:
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages are asked for by the hundred, so that a read of a thousand goes through every state."""
+    """Rows come by the hundred, so that much of a read of a thousand is still to come after the first ones."""
     monkeypatch.setattr(range_reader, "_ROWS", 100)
 
 
 async def _fill(peer: RawPeer, stream: str, count: int) -> None:
+    """Messages so large that a server sends a small part of a thousand ahead."""
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
-    for number in range(1, count):
-        peer.publish(f"{stream}.x".encode(), b"%d" % number)
-    assert (await peer.store(f"{stream}.x".encode(), b"%d" % count))["seq"] == count
+    for _ in range(1, count):
+        peer.publish(f"{stream}.x".encode(), bytes(10_000))
+    assert (await peer.store(f"{stream}.x".encode()))["seq"] == count
 
 
 def _sequences(batches: list[pa.RecordBatch]) -> list[int]:
@@ -168,13 +169,13 @@ async def test_a_user_who_may_not_read_gets_the_permissions_to_grant(
     config = """
         accounts { A: { jetstream: enabled, users: [
             { user: all, password: all },
-            { user: some, password: some, permissions: { publish: { deny: ["$JS.API.CONSUMER.MSG.NEXT.>"] } } },
+            { user: some, password: some, permissions: { publish: { deny: ["$JS.FC.>"] } } },
         ] } }
         no_auth_user: all
     """
     (tmp_path / "password").write_text("some")
     async with native_server("2.10.27", config=config) as server:
-        await _fill(await raw_peer(server.url), stream, 10)
+        await _fill(await raw_peer(server.url), stream, 1000)
         read = Read(server.url, stream, _COLUMNS, user="some", passwordFile=tmp_path / "password")
-        with pytest.raises(PipelineError, match=r"may not publish to .*CONSUMER\.MSG\.NEXT"):
+        with pytest.raises(PipelineError, match=r"may not publish to \$JS\.FC\."):
             await read.rows()

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from nats_bridge.client import waiting
+from nats_bridge.client.batch_parser import InBulk
 from nats_bridge.client.consumer_names import Purpose
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.wire import Delivered
@@ -89,6 +90,20 @@ def filters_of(config: Json) -> tuple[str, ...]:
     return tuple(filter(None, config.get("filter_subjects") or (config.get("filter_subject"),)))
 
 
+class Bulk(Protocol):
+    """Consecutive deliveries that a parser took from a read at once, such as columns for Arrow."""
+
+    def __len__(self) -> int:
+        """Return the number of messages."""
+
+    @property
+    def last_reply(self) -> bytes:
+        """The reply subject of the last one."""
+
+
+_Bulk = TypeVar("_Bulk", bound=Bulk)
+
+
 @dataclass(frozen=True, slots=True)
 class Replay:
     """Reads ranges of a stream.
@@ -126,6 +141,21 @@ class Replay:
                 if end >= last:
                     return
 
+    async def in_bulk(
+        self, first: int, parser: Callable[[Callable[[_Bulk], None]], InBulk]
+    ) -> AsyncGenerator[list[Delivered] | _Bulk, None]:
+        """Yield batches of all messages from a sequence on, in order, until the consumer has no more.
+
+        Close it, as `between`, which raises the same errors.
+
+        Args:
+            parser: creates the parser, which passes on to a function the messages that it takes from reads.
+        """
+        policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": first}
+        async with contextlib.aclosing(self._read(policy, "read", parser)) as batches:
+            async for batch in batches:
+                yield batch
+
     async def before(self, time: str) -> int:
         """Return the sequence just before the first message stored at or after a time (RFC 3339)."""
         info = await self._standing({"deliver_policy": "by_start_time", "opt_start_time": time})
@@ -154,13 +184,21 @@ class Replay:
             async for batch in batches:
                 yield batch
 
-    async def _read(self, policy: Json, purpose: Purpose) -> AsyncGenerator[list[Delivered], None]:
+    async def _read(
+        self,
+        policy: Json,
+        purpose: Purpose,
+        parser: Callable[[Callable[[_Bulk], None]], InBulk] | None = None,
+    ) -> AsyncGenerator[list[Delivered] | _Bulk, None]:
         client = self.api.client
         check_percent(client.reported_version, f"stream '{self.stream}'", self.stream)
-        arrived: asyncio.Queue[list[Delivered] | tuple[bytes, bytes]] = asyncio.Queue()
+        arrived: asyncio.Queue[list[Delivered] | _Bulk | tuple[bytes, bytes]] = asyncio.Queue()
         inbox = client.new_inbox()
         subscription = await client.subscribe_batches(
-            inbox, arrived.put_nowait, lambda reply, block: arrived.put_nowait((reply, block))
+            inbox,
+            arrived.put_nowait,
+            lambda reply, block: arrived.put_nowait((reply, block)),
+            in_bulk=parser and parser(arrived.put_nowait),
         )
         # servers may not accept the acknowledgements that end the limit
         limit = None if "%" in self.stream else self.api.delivery_limit.messages
@@ -196,19 +234,21 @@ class Replay:
                         continue
                     if int(delivered) != seen:
                         raise self._broken(_LOST)
-                    # A slow server may still have messages to send; they may also have been deleted by now.
+                    # A slow server may still have messages to send; they may also have been deleted by now. A caller
+                    # that was busy finds several heartbeats, and behind them perhaps messages.
                     quiet += 1
-                    if quiet == waiting.SILENT_BEATS:
+                    if quiet >= waiting.SILENT_BEATS and arrived.empty():
                         if stalled or (limited and pending):
                             raise self._broken(_UNHEARD)
                         return
                     continue
-                end = AckReply.parse(item[-1][1])
+                reply = item[-1][1] if isinstance(item, list) else item.last_reply
+                end = AckReply.parse(reply)
                 if end.consumer_sequence != seen + len(item):
                     raise self._broken(_LOST)
                 seen, quiet, pending = end.consumer_sequence, 0, end.pending
-                if limited and acknowledges(item[-1][1], stream, name.encode()):
-                    newest = item[-1][1]
+                if limited and acknowledges(reply, stream, name.encode()):
+                    newest = reply
                     client.answer(newest)
                 yield item
                 if end.pending == 0:

@@ -40,7 +40,7 @@ class BulkParser:
     on_arrived: Callable[[Arrived], None]
     worth: int = 32 * 1024
 
-    def take(self, data: bytes, position: int, sid: bytes) -> int:
+    def __call__(self, data: bytes, position: int, sid: bytes) -> int:
         """Pass on the complete deliveries at a position of a read. Return the position after them."""
         if len(data) - position < self.worth:
             return position
@@ -70,12 +70,12 @@ def _deliveries(data: npt.NDArray[np.uint8], messages: _Places, sid: bytes) -> _
     starts, subjects, fields_end = messages[:, 0], messages[:, 1], messages[:, 2]
     spaces = np.flatnonzero(data[: int(fields_end[-1])] == ord(" "))
     behind = np.searchsorted(spaces, fields_end)
-    # Each line has a space before the subject, so there are two even without a reply subject, as in the server's
-    # statuses of a request. Some of these have an empty reply subject between two spaces (2.9).
+    # Each line has a space before the subject, so there are two even without a reply subject, as in heartbeats.
     sids, replies = spaces[behind - 2] + 1, spaces[behind - 1] + 1
     own = (sids > subjects) & (replies < fields_end) & (replies - sids == len(sid) + 1)
     for place, letter in enumerate(sid):
         own &= data.take(sids + place, mode="clip") == letter
+    own &= data.take(replies + len("$JS."), mode="clip") == ord("A")  # `$JS.ACK.`, not flow control's `$JS.FC.`
     count = len(messages) if own.all() else int(np.argmin(own))
     pieces = (starts, subjects, sids - 1, replies, *messages[:, 2:].T)
     return np.stack([piece[:count] for piece in pieces], axis=1)

@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.waiting import LEADER_AWAY
-from nats_bridge.errors import ApiError
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.errors import ApiError, NotPermittedError
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import DataLostError, UnreachableError, marking
+from nats_bridge_spark.source.bulk_parsing import BulkParser
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.planning import SequenceRange, planned
-from nats_bridge_spark.source.pulling import Pull
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.record_batches import Arrived, record_batch
 from nats_bridge_spark.source.stream_state import StreamState, holds_any, state_of
@@ -26,7 +27,7 @@ from nats_bridge_spark.source.stream_state import StreamState, holds_any, state_
 _ROWS: Final = 10_000
 """Approximate rows of a record batch; more are no faster."""
 _BYTES: Final = 8 * 1024 * 1024
-"""In a record batch, and in flight to a task, about."""
+"""Approximate bytes of a record batch."""
 
 
 def read_range(options: ReadOptions, schema: pa.Schema, part: SequenceRange) -> Iterator[pa.RecordBatch]:
@@ -75,7 +76,7 @@ class _Reading:
             at = self.part.first
             gathered: list[Arrived] = []
             rows = size = 0
-            async with contextlib.aclosing(self._messages(connection, state)) as arriving:
+            async with contextlib.aclosing(self._messages(connection)) as arriving:
                 async for arrived in arriving:
                     if not self.options.payload:
                         arrived = arrived.without_size_headers()
@@ -85,33 +86,41 @@ class _Reading:
                     if rows >= _ROWS or size >= _BYTES:
                         portion = Arrived.joined(gathered)
                         yield await self._whole(connection, portion, at)
-                        at = portion.last.stream_sequence + 1
+                        at = portion.last + 1
                         gathered, rows, size = [], 0, 0
             if gathered:
                 portion = Arrived.joined(gathered)
                 yield await self._whole(connection, portion, at)
-                at = portion.last.stream_sequence + 1
+                at = portion.last + 1
             self._check(await state_of(connection, state.name), at)
 
-    async def _messages(self, connection: Connection, state: StreamState) -> AsyncGenerator[Arrived, None]:
+    async def _messages(self, connection: Connection) -> AsyncGenerator[Arrived, None]:
         """Yield the messages that still exist in the range.
 
         A new consumer resumes after the last arrived one, as often as needed.
         """
-        at, last = self.part.first, self.part.last
-        headers_only = not self.options.payload
-        portion = _ROWS if headers_only else max(1, min(_ROWS, _BYTES // state.average))
-        pull = Pull(connection, state.name, self.part.subjects, headers_only, portion, 2 * _BYTES)
+        at, last, stream = self.part.first, self.part.last, self.part.stream
+        replay = Replay(connection.api, stream, self.part.subjects, headers_only=not self.options.payload)
+        refused: list[str] = []
+        connection.on_refusal(refused.append)
         loop = asyncio.get_running_loop()
         until = loop.time() + self.options.patience
         while at <= last:
             begun = at
             try:
-                async with contextlib.aclosing(pull.between(at, last)) as arriving:
-                    async for arrived in arriving:
-                        at = arrived.last.stream_sequence + 1
-                        yield arrived
+                async with contextlib.aclosing(replay.in_bulk(at, BulkParser)) as arriving:
+                    async for batch in arriving:
+                        arrived = batch if isinstance(batch, Arrived) else Arrived.of(batch)
+                        at = arrived.last + 1
+                        if at > last + 1:
+                            arrived = arrived.first(int(np.searchsorted(arrived.numbers()[0], last, "right")))
+                        if len(arrived):
+                            yield arrived
+                        if at > last:
+                            return
             except ApiError as error:
+                if any("$JS.FC." in text for text in refused):  # so the server waits for an answer that it refuses
+                    raise NotPermittedError(f"connection '{connection.name}'", f"$JS.FC.{stream}.>") from None
                 if not error.retriable:
                     raise
                 if at > begun:
@@ -119,7 +128,7 @@ class _Reading:
                 await self._await_server(connection, until, str(error))
                 continue
             if at == begun:
-                if not await holds_any(connection, state.name, self.part.subjects, at, last, unknown=False):
+                if not await holds_any(connection, stream, self.part.subjects, at, last, unknown=False):
                     return
                 await self._await_server(connection, until, f"message {at} or a later one does not come")
 

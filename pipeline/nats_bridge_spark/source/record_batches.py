@@ -65,9 +65,15 @@ class Arrived:
         return int(self.payloads.nbytes + self.blocks.nbytes)
 
     @property
-    def last(self) -> AckReply:
-        """The numbers of the last message."""
-        return AckReply.parse(self.replies[-1].as_py())
+    def last_reply(self) -> bytes:
+        """The reply subject of the last message."""
+        reply: bytes = self.replies[-1].as_py()
+        return reply
+
+    @property
+    def last(self) -> int:
+        """The sequence of the last message."""
+        return AckReply.parse(self.last_reply).stream_sequence
 
     def first(self, count: int) -> Self:
         """Return the first `count` messages."""
