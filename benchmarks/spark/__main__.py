@@ -60,9 +60,9 @@ class Measuring:
         """Rows with ids into a stream on disk; what the server takes at most; nats-py's asynchronous publishing."""
         for size in self._sizes:
             for cores in self._cores:
-                for name, in_order in (("write", False), ("write, in order", True)):
+                for name, own_ids in (("write, own ids", True), ("write", False)):
                     self._here.empty("ROWS", "rows.*")
-                    self._spark(name, size, cores, arms.write, self._here.url, "ROWS", size, cores, in_order)
+                    self._spark(name, size, cores, arms.write, self._here.url, "ROWS", size, cores, own_ids)
         self._here.empty("ROWS", "rows.*")
         self._loop("write, bytes made before", plain.publish_ready_made, self._here.url, self._sizes[0])
         few = min(self._sizes[0], _PLAIN)

@@ -84,29 +84,27 @@ def read_with_nats_py(send: Send, url: str, messages: int, cores: int) -> None:
     spark.stop()
 
 
-def write(send: Send, url: str, stream: str, messages: int, cores: int, in_order: bool) -> None:
-    """Rows with ids into an empty stream: with ids of their own, in as many tasks as there are cores; or in order, with
-    ids that the writer gives.
-    """
+def write(send: Send, url: str, stream: str, messages: int, cores: int, own_ids: bool) -> None:
+    """Rows into an empty stream: with ids of their own, or with ids that the writer gives."""
     spark = session(cores)
-    store(spark, url, stream, _WARM_UP, cores, in_order)
+    store(spark, url, stream, _WARM_UP, own_ids)
     # A server is slower the more ids it remembers: each time is the first one.
     _timed(
         send,
-        lambda: store(spark, url, stream, messages, cores, in_order),
+        lambda: store(spark, url, stream, messages, own_ids),
         messages,
         lambda: make_empty(url, stream, f"{stream.lower()}.*"),
     )
     spark.stop()
 
 
-def store(spark: SparkSession, url: str, stream: str, count: int, cores: int, in_order: bool) -> None:
+def store(spark: SparkSession, url: str, stream: str, count: int, own_ids: bool) -> None:
     """Make rows and write them, once."""
     columns = [f"concat('{stream.lower()}.', id % 1000) as subject", "cast(repeat('x', 128) as binary) as data"]
-    if not in_order:
+    if own_ids:
         columns.append("concat('row-', id) as id")
-    frame = spark.range(0, count, 1, 1 if in_order else cores).selectExpr(*columns)
-    options = {"servers": url, "stream": stream, "ordered": str(in_order).lower()}
+    frame = spark.range(0, count, 1, 1).selectExpr(*columns)
+    options = {"servers": url, "stream": stream}
     frame.write.format("jetstream").mode("append").options(**options).save()
 
 

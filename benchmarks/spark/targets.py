@@ -73,7 +73,7 @@ class Turns:
         """Rows with ids into a stream on disk, and the same messages with nats.go."""
         spark, url, publish = self._session(), self._here.url, (str(built()), self._here.url, "publish")
         ways: dict[str, Callable[[], Cost]] = {
-            _WRITE: lambda: _timed(lambda: arms.store(spark, url, "ROWS", self._messages, self._cores, False)),
+            _WRITE: lambda: _timed(lambda: arms.store(spark, url, "ROWS", self._messages, True)),
             _PUBLISHER: lambda: cost_of((*publish, str(self._messages))),
         }
         for arm, cost in ways.items():
@@ -101,7 +101,7 @@ class Turns:
         spark = self._spark = self._spark or arms.session(self._cores)
         arms.nowhere(arms.history(spark, self._here.url, self._cores, _WARM_UP))  # Spark ends idle workers
         self._here.empty("ROWS", "rows.*")
-        arms.store(spark, self._here.url, "ROWS", _WARM_UP, self._cores, False)
+        arms.store(spark, self._here.url, "ROWS", _WARM_UP, True)
         return spark
 
     def _job(self, *words: str) -> Cost:

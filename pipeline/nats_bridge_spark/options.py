@@ -49,7 +49,7 @@ READ: Final = (
 )
 """The options of a read besides the connection's; docs/spark-streams.md describes them."""
 
-WRITE: Final = ("stream", "ordered", "idColumn", "writeId", "patience", "lookBack", "checkSubjects")
+WRITE: Final = ("stream", "idColumn", "writeId", "patience", "lookBack", "checkSubjects")
 """The options of a write besides the connection's."""
 
 

@@ -115,25 +115,6 @@ async def test_raw_header_blocks_and_ids_of_a_column_are_exact(
     assert await last_sequence(peer, stream) == 2
 
 
-async def test_partitions_are_written_at_the_same_time_if_that_is_chosen(
-    spark: SparkSession, write: Callable[..., None], peer: RawPeer, stream: str
-) -> None:
-    frame = numbered(spark, stream, 3000, partitions=3)
-    refused = failure(write, frame, stream)
-    assert isinstance(refused, OptionError)
-    assert "an ordered write is one task's" in refused.message
-    assert '.option("ordered", "false")' in refused.message
-    await peer.api(f"STREAM.PURGE.{stream}")
-    start = await last_sequence(peer, stream)
-    write(frame, stream, ordered=False)
-    assert await last_sequence(peer, stream) - start == 3000
-    found = await stored_messages(peer, stream, 3000)
-    assert sorted(m.payload for m in found) == sorted(f"message {i}".encode() for i in range(3000))
-    places = [int(m.payload.split()[1]) for m in found]
-    for low in (0, 1000, 2000):  # within a partition the order is kept
-        assert [place for place in places if low <= place < low + 1000] == list(range(low, low + 1000))
-
-
 async def test_a_thread_of_its_own_writes_when_the_format_is_registered_there(
     spark: SparkSession, write: Callable[..., None], peer: RawPeer, stream: str
 ) -> None:
@@ -145,7 +126,7 @@ async def test_a_thread_of_its_own_writes_when_the_format_is_registered_there(
     assert await last_sequence(peer, stream) == 10
 
 
-async def test_an_ordered_write_of_several_partitions_says_how_to_resume(
+async def test_a_write_of_several_partitions_says_how_to_resume(
     spark: SparkSession, url: str, write: Callable[..., None], peer: RawPeer, unique_name: Name
 ) -> None:
     stream = unique_name("WRITE")
@@ -161,6 +142,7 @@ async def test_an_ordered_write_of_several_partitions_says_how_to_resume(
 
     refused = failure(write, frame.mapInArrow(after_the_first, ROWS), stream)
     assert isinstance(refused, OptionError)
+    assert "a write is one task's" in refused.message
     name = re.search(r'\.coalesce\(1\) .* \.option\("writeId", "([0-9a-f]+@1)"\)', refused.message)
     assert name is not None, refused.message
     assert sorted(await _rows(peer, stream)) == sorted(f"message {i}".encode() for i in range(1000))
@@ -201,24 +183,6 @@ async def test_a_retried_task_doubles_nothing_after_the_duplicate_window(
     write(_once_failing(numbered(spark, stream, 1000), tmp_path, url, stream), stream)
     assert (tmp_path / "failed").exists()
     assert await _rows(peer, stream) == [f"message {i}".encode() for i in range(1000)]
-
-
-async def test_parallel_tasks_that_are_tried_again_double_nothing(
-    spark: SparkSession,
-    write: Callable[..., None],
-    peer: RawPeer,
-    unique_name: Name,
-    tmp_path: Path,
-    url: str,
-    small_batches: None,
-) -> None:
-    stream = unique_name("WRITE")
-    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], **FORGETFUL)
-    frame = numbered(spark, stream, 1600, partitions=2)
-    write(_once_failing(frame, tmp_path, url, stream), stream, ordered=False)
-    assert (tmp_path / "failed").exists()
-    found = await _rows(peer, stream)
-    assert sorted(found) == sorted(f"message {i}".encode() for i in range(1600))
 
 
 async def _rows(peer: RawPeer, stream: str) -> list[bytes]:
@@ -280,7 +244,7 @@ async def test_what_is_wrong_is_said_before_anything_is_written(
     assert "column data: missing" in failure(write, frame.select("subject"), stream).message
     assert "column data: its type is int" in failure(write, frame.selectExpr("subject", "1 data"), stream).message
     assert "option patience: 'x' is not a number of seconds" in failure(write, frame, stream, patience="x").message
-    assert "did you mean ordered?" in failure(write, frame, stream, orderd="x").message
+    assert "did you mean writeId?" in failure(write, frame, stream, writeIt="x").message
     spark.sparkContext.setLocalProperty("spark.speculation", "true")  # as Spark hands settings on to tasks
     try:
         assert "spark.speculation is on" in failure(write, frame, stream).message

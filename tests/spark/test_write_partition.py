@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
@@ -19,9 +18,10 @@ from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge_spark.connections import connection_of
 from nats_bridge_spark.errors import DataLostError, PipelineError, RowError, UnreachableError
-from nats_bridge_spark.sink import earlier_attempts
+from nats_bridge_spark.sink import partition_write
 from nats_bridge_spark.sink.partition_write import PartitionWrite, WrittenPartition
 from nats_bridge_spark.sink.plan import RowLayout, TaskPlace, WriteOptions, WritePlan
+from nats_bridge_spark.sink.rounds import Rounds
 from nats_conformance.native_servers import NativeServer
 from tests.live.copying.forgotten_ids import FORGETFUL, forgotten
 from tests.live.cut_wire import cut_wire
@@ -40,7 +40,7 @@ def plan_of(url: str, stream: str, layout: RowLayout | None = None, **options: o
     """A plan as the driver makes it for an empty stream."""
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     read = WriteOptions.of({"servers": url, "stream": stream, **given})
-    return WritePlan(read, layout or RowLayout(0, 1), f"write-{next(_writes)}", after=0, planned_at=time.time())
+    return WritePlan(read, layout or RowLayout(0, 1), f"write-{next(_writes)}", after=0)
 
 
 def rows(stream: str, first: int, last: int, ids: Sequence[str] | None = None, size: int = 0) -> pa.RecordBatch:
@@ -76,10 +76,14 @@ async def ended(writing: PartitionWrite, batch: pa.RecordBatch) -> None:
     await writing.finish()
 
 
+def _rounds(writing: PartitionWrite) -> Rounds:
+    assert writing._begun is not None
+    return writing._begun[0]
+
+
 def new_worker() -> None:
     """Know nothing of earlier tasks, as a new worker process."""
-    earlier_attempts._begun.clear()
-    earlier_attempts._seen_runs.clear()
+    partition_write._written.clear()
 
 
 async def info(peer: RawPeer, stream: str) -> dict[str, Any]:
@@ -108,11 +112,8 @@ async def stream(peer: RawPeer, unique_name: Name) -> str:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("ordered", [True, False])
-async def test_a_later_attempt_stores_what_is_left_after_the_window(
-    ordered: bool, url: str, peer: RawPeer, stream: str
-) -> None:
-    plan = plan_of(url, stream, ordered=ordered)
+async def test_a_later_attempt_stores_what_is_left_after_the_window(url: str, peer: RawPeer, stream: str) -> None:
+    plan = plan_of(url, stream)
     await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 700))
     await forgotten(peer, stream)
     again = await write(plan, TaskPlace(0, 1), rows(stream, 0, 600), rows(stream, 600, 1500))
@@ -120,38 +121,13 @@ async def test_a_later_attempt_stores_what_is_left_after_the_window(
     assert await payloads(peer, stream) == expected(1500)
 
 
-async def test_an_ordered_task_of_a_retried_stage_reads_what_is_stored(url: str, peer: RawPeer, stream: str) -> None:
+async def test_a_task_of_a_retried_stage_reads_what_is_stored(url: str, peer: RawPeer, stream: str) -> None:
     plan = plan_of(url, stream)
     await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 50))
     await forgotten(peer, stream)
     again = await write(plan, TaskPlace(0, 0), rows(stream, 0, 100))
     assert again.already == 50
     assert await payloads(peer, stream) == expected(100)
-
-
-async def test_a_parallel_task_of_a_retried_stage_notices_at_its_first_row(
-    url: str, peer: RawPeer, unique_name: Name
-) -> None:
-    stream = unique_name("TASK")
-    await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
-    plan = plan_of(url, stream, ordered=False)
-    await left_off(plan, TaskPlace(7, 0), rows(stream, 0, 50))
-    again = await write(plan, TaskPlace(7, 0), rows(stream, 0, 100))
-    assert again.already == 50
-    assert (await info(peer, stream))["state"]["messages"] == 100
-
-
-async def test_long_after_the_plan_a_worker_reads_which_partitions_were_begun(
-    url: str, peer: RawPeer, stream: str
-) -> None:
-    plan = replace(plan_of(url, stream, ordered=False), planned_at=time.time() - 1000)
-    await left_off(plan, TaskPlace(7, 0), rows(stream, 0, 50))
-    await left_off(plan, TaskPlace(8, 0), rows(stream, 50, 60))
-    await forgotten(peer, stream)
-    again = await write(plan, TaskPlace(7, 0), rows(stream, 0, 50), rows(stream, 60, 70))
-    other = await write(plan, TaskPlace(9, 0), rows(stream, 70, 80))
-    assert (again.already, other.already) == (50, 0)
-    assert sorted(await payloads(peer, stream), key=int) == expected(80)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -297,8 +273,8 @@ async def test_what_a_work_queue_still_holds_is_found(
 # -- micro-batches ---------------------------------------------------------------------------------------------------
 
 
-def batch_place(number: int, *, run: str = "run", partition: int = 0, attempt: int = 0, query: str = "") -> TaskPlace:
-    return TaskPlace(partition, attempt, query=query or f"query-{next(_writes)}", run=run, batch=number)
+def batch_place(number: int) -> TaskPlace:
+    return TaskPlace(0, 0, query=f"query-{next(_writes)}", batch=number)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -317,9 +293,9 @@ async def test_a_micro_batch_that_is_played_again_is_found(url: str, peer: RawPe
     await forgotten(peer, stream)
     # The query begins again, in another worker: batch 1 has 200 rows this time, as its offsets say.
     new_worker()
-    again = await write(plan, replace(place, run="other", batch=1), rows(stream, 100, 300))
+    again = await write(plan, replace(place, batch=1), rows(stream, 100, 300))
     assert again.already == 50
-    later = await write(plan, replace(place, run="other", batch=2), rows(stream, 300, 400))
+    later = await write(plan, replace(place, batch=2), rows(stream, 300, 400))
     assert later.already == 0
     assert await payloads(peer, stream) == expected(400)
 
@@ -330,30 +306,9 @@ async def test_the_first_micro_batch_that_is_played_again_is_found(url: str, pee
     await left_off(plan, place, rows(stream, 0, 100))
     await forgotten(peer, stream)
     new_worker()
-    again = await write(plan, replace(place, run="other"), rows(stream, 0, 120))
+    again = await write(plan, place, rows(stream, 0, 120))
     assert again.already == 100
     assert await payloads(peer, stream) == expected(120)
-
-
-async def test_micro_batches_of_parallel_tasks_that_are_played_again_are_found(
-    url: str, peer: RawPeer, stream: str
-) -> None:
-    plan = replace(plan_of(url, stream, ordered=False), streaming=True, after=None)
-    query = f"query-{next(_writes)}"
-    for batch in range(2):
-        for partition in range(2):
-            first = 100 * batch + 50 * partition
-            place = batch_place(batch, partition=partition, query=query)
-            await write(plan, place, rows(stream, first, first + 50))
-    await forgotten(peer, stream)
-    new_worker()
-    for partition in range(2):
-        first = 100 + 50 * partition
-        again = await write(
-            plan, batch_place(1, partition=partition, run="other", query=query), rows(stream, first, first + 50)
-        )
-        assert again.already == 50
-    assert sorted(await payloads(peer, stream), key=int) == expected(200)
 
 
 async def test_micro_batches_with_ids_of_their_own_are_found(url: str, peer: RawPeer, stream: str) -> None:
@@ -364,20 +319,35 @@ async def test_micro_batches_with_ids_of_their_own_are_found(url: str, peer: Raw
     await forgotten(peer, stream)
     new_worker()
     left = rows(stream, 50, 90, [f"id {number}" for number in range(50, 90)])
-    again = await write(plan, replace(place, run="other", batch=1), left)
+    again = await write(plan, replace(place, batch=1), left)
     assert again.already == 20
+    assert await payloads(peer, stream) == expected(90)
+
+
+@pytest.mark.parametrize("layout", [RowLayout(0, 1), RowLayout(0, 1, message_id=2)], ids=["generated ids", "own ids"])
+async def test_a_worker_finds_the_batch_that_another_one_has_begun(
+    layout: RowLayout, url: str, peer: RawPeer, stream: str
+) -> None:
+    plan = replace(plan_of(url, stream, layout), streaming=True, after=None)
+    place = batch_place(0)
+    batches = [rows(stream, 0, 50, [str(n) for n in range(50)]), rows(stream, 50, 90, [str(n) for n in range(50, 90)])]
+    await write(plan, place, batches[0])
+    known = dict(partition_write._written)
+    new_worker()
+    await left_off(plan, replace(place, batch=1), batches[1].slice(0, 20))
+    await forgotten(peer, stream)
+    new_worker()
+    partition_write._written.update(known)
+    assert (await write(plan, replace(place, batch=1), batches[1])).already == 20
     assert await payloads(peer, stream) == expected(90)
 
 
 # -- faults ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ordered", [True, False])
-async def test_connections_that_break_lose_and_double_nothing(
-    ordered: bool, url: str, peer: RawPeer, stream: str
-) -> None:
+async def test_connections_that_break_lose_and_double_nothing(url: str, peer: RawPeer, stream: str) -> None:
     async with cut_wire(url) as wire:
-        writing = PartitionWrite(plan_of(wire.url, stream, ordered=ordered), TaskPlace(0, 0))
+        writing = PartitionWrite(plan_of(wire.url, stream), TaskPlace(0, 0))
         try:
             for first in range(0, 40_000, 10_000):
                 await writing.add(rows(stream, first, first + 10_000))
@@ -439,7 +409,7 @@ async def test_a_server_that_does_not_come_back_is_an_error(
             await peer.close()
             server.stop()
             await until(lambda: not writing._connection.client.is_connected)
-            writing._rounds.patience = 0.5
+            _rounds(writing).patience = 0.5
             with pytest.raises(UnreachableError, match=r"was lost and is not back after 0\.5 s"):
                 await ended(writing, rows("GONE", 10, 20))
         finally:
@@ -476,7 +446,7 @@ async def test_a_stream_that_stays_full_is_an_error(url: str, peer: RawPeer, uni
     try:
         adding = asyncio.create_task(ended(writing, rows(stream, 0, 1200)))
         await until(lambda: writing.waits)
-        writing._rounds.patience = 0.5
+        _rounds(writing).patience = 0.5
         with pytest.raises(PipelineError, match=rf"stream '{stream}' takes no messages: it is full, for 0\.5 s; make"):
             await adding
     finally:
@@ -491,9 +461,9 @@ async def test_a_task_that_waits_for_rows_is_patient(url: str, peer: RawPeer, st
             await writing.add(rows(stream, 0, 10))
             wire.cut()
             await until(lambda: writing._connection.reconnects > 0)
-            writing._rounds.patience = 0.1
+            _rounds(writing).patience = 0.1
             await asyncio.sleep(0.5)  # nothing is to be seen until then
-            writing._rounds.patience = 60
+            _rounds(writing).patience = 60
             await ended(writing, rows(stream, 10, 20))
         finally:
             await writing.close()
@@ -522,6 +492,19 @@ async def test_a_stream_that_was_recreated_is_an_error(url: str, peer: RawPeer, 
     with pytest.raises(DataLostError, match="was recreated while it was written to"):
         await write(plan, TaskPlace(0, 1), rows(stream, 0, 10))
     assert await payloads(peer, stream) == []
+
+
+async def test_a_stream_that_is_recreated_during_a_write_is_an_error(url: str, peer: RawPeer, stream: str) -> None:
+    async with cut_wire(url) as wire:
+        writing = PartitionWrite(plan_of(wire.url, stream), TaskPlace(0, 0))
+        try:
+            await ended(writing, rows(stream, 0, 100))
+            await peer.recreate_stream(stream)
+            wire.cut()
+            with pytest.raises(DataLostError, match=f"stream '{stream}' was recreated while it was written to"):
+                await ended(writing, rows(stream, 100, 10_000))
+        finally:
+            await writing.close()
 
 
 async def test_a_stream_that_loses_a_subject_names_the_row(url: str, peer: RawPeer, stream: str) -> None:
@@ -583,12 +566,11 @@ async def test_a_user_with_the_permissions_of_the_page_writes_and_tries_again(
     async with native_server(version, config=config) as server:
         peer = await raw_peer(server.url)
         await peer.create_stream(name="P", subjects=["P.>"])
-        for ordered in (True, False):
-            plan = plan_of(server.url, "P", ordered=ordered, user="some", passwordFile=tmp_path / "password")
-            await left_off(plan, TaskPlace(0, 0), rows("P", 0, 5000))
-            again = await write(plan, TaskPlace(0, 1), rows("P", 0, 6000))
-            assert (again.rows, again.already, again.interruptions) == (6000, 5000, 0)
-        assert (await info(peer, "P"))["state"]["messages"] == 12_000
+        plan = plan_of(server.url, "P", user="some", passwordFile=tmp_path / "password")
+        await left_off(plan, TaskPlace(0, 0), rows("P", 0, 5000))
+        again = await write(plan, TaskPlace(0, 1), rows("P", 0, 6000))
+        assert (again.rows, again.already, again.interruptions) == (6000, 5000, 0)
+        assert (await info(peer, "P"))["state"]["messages"] == 6000
 
 
 async def test_large_rows_go_in_small_pieces(url: str, peer: RawPeer, stream: str) -> None:

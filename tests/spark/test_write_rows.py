@@ -15,7 +15,6 @@ from nats_bridge.kinds.copying.writing.in_flight import operations_of
 from nats_bridge_spark.errors import PipelineError, RowError
 from nats_bridge_spark.sink import bundling
 from nats_bridge_spark.sink.bundling import BundleBuilder
-from nats_bridge_spark.sink.partition_write import _rows_at_once
 from nats_bridge_spark.sink.plan import RowLayout, WriteOptions, WritePlan
 from nats_bridge_spark.sink.stored_rows import RowId, RowPlace, StoredRows, write_key
 from nats_bridge_spark.sink.writer import JetStreamWriter
@@ -188,12 +187,6 @@ def test_stored_rows_with_own_ids_are_left_out_whatever_their_size() -> None:
     made = again.build(rows, 3)
     assert (list(made.names), again.already, again.saw_ids) == ([4, 6], 1, True)
     assert made.subjects.to_pylist() == [b"s.a", b"s.c"]
-
-
-@pytest.mark.parametrize(("most", "wanted"), [(8192, 1024), (32_768, 4096)])
-def test_a_piece_is_a_part_of_what_may_be_in_flight(most: int, wanted: int) -> None:
-    rows = batch(*[("s.a", b"x", None)] * 5000)
-    assert _rows_at_once(rows, most) == wanted
 
 
 def test_the_first_row_that_is_too_large_is_named() -> None:

@@ -41,11 +41,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.observability.printable import printable
-from nats_bridge_spark.errors import RowError
 from nats_bridge_spark.row_bundle import RowBundle, as_text, constant, first_with, joined
 from nats_bridge_spark.sink.plan import RowLayout
-from nats_bridge_spark.sink.stored_rows import RowPlace, StoredRows
+from nats_bridge_spark.sink.stored_rows import RowPlace, StoredRows, said
 from nats_transforms import header_block
 from nats_transforms.republish import unpublishable
 
@@ -170,12 +168,10 @@ class BundleBuilder:
     def _checked_id(self, row: int, subject: bytes, own: bytes, brought: bytes | None) -> bytes:
         """Return the id in a row's column. Refuse an invalid one, and a different one in the headers."""
         if not own or b"\r" in own or b"\n" in own or own != own.strip(b" \t"):
-            raise self._wrong(row, subject, f"'{_said(own)}' cannot be a message id")
+            raise self._place.wrong(row, f"'{said(own)}' cannot be a message id", subject)
         if brought is not None and brought != own:
-            raise self._wrong(
-                row,
-                subject,
-                f"its id is '{_said(own)}', and its headers say Nats-Msg-Id '{_said(brought)}': drop one",
+            raise self._place.wrong(
+                row, f"its id is '{said(own)}', and its headers say Nats-Msg-Id '{said(brought)}': drop one", subject
             )
         return own
 
@@ -184,18 +180,15 @@ class BundleBuilder:
             return
         totals = bundle.totals.to_pylist()
         at, total = next((at, total) for at, total in enumerate(totals) if total > self._limit)
-        raise self._wrong(
-            bundle.names[at] - 1,
-            bundle.subjects[at].as_py(),
-            f"with its headers it has {total} bytes, more than the {self._limit} allowed",
-        )
+        why = f"with its headers it has {total} bytes, more than the {self._limit} allowed"
+        raise self._place.wrong(bundle.names[at] - 1, why, bundle.subjects[at].as_py())
 
     def _column(self, batch: pa.RecordBatch, index: int, first: int, role: str) -> pa.Array:
         column = batch.column(index)
         if column.null_count:
             row = first + column.is_null().to_pylist().index(True)
             name = batch.schema.field(index).name
-            raise RowError(f"{self._named(row)}: {role} is null; leave such rows out: .where('{name} is not null')")
+            raise self._place.wrong(row, f"{role} is null; leave such rows out: .where('{name} is not null')")
         return _binary(column)
 
     def _blocks(self, batch: pa.RecordBatch, first: int) -> list[bytes]:
@@ -223,16 +216,16 @@ class BundleBuilder:
                 if name not in known:
                     known.add(self._checked(name, row))
                 if value is None or b"\n" in value or b"\r" in value:
-                    said = "null" if value is None else f"'{_said(value)}'"
-                    raise RowError(f"{self._named(row)}: header {_said(name)}: its value {said} is not one line")
+                    shown = "null" if value is None else f"'{said(value)}'"
+                    raise self._place.wrong(row, f"header {said(name)}: its value {shown} is not one line")
                 lines.append(b"%b: %b\r\n" % (name, value))
             blocks.append(b"NATS/1.0\r\n%b\r\n" % b"".join(lines))
         return blocks
 
     def _checked(self, name: bytes | None, row: int) -> bytes:
         if not name or name != b"".join(name.split()) or b":" in name or min(name) < 0x21 or max(name) == 0x7F:
-            said = "null" if name is None else f"'{_said(name)}'"
-            raise RowError(f"{self._named(row)}: {said} cannot be the name of a header: no spaces, no colon, not empty")
+            shown = "null" if name is None else f"'{said(name)}'"
+            raise self._place.wrong(row, f"{shown} cannot be the name of a header: no spaces, no colon, not empty")
         if len(self._names) >= _MOST_NAMES:
             self._names.clear()
         return name
@@ -251,18 +244,13 @@ class BundleBuilder:
     def _check_subject(self, subject: bytes, subjects: pa.Array, first: int) -> None:
         target = self._target
         if unpublishable(subject) is not None or b"\x00" in subject:
-            raise self._wrong(
-                first + first_with(subject, subjects),
-                subject,
-                "a message cannot have this subject: no empty tokens, wildcards, white space or commands",
-            )
-        if self._check_subjects and not target.takes(subject):
+            why = "a message cannot have this subject: no empty tokens, wildcards, white space or commands"
+        elif self._check_subjects and not target.takes(subject):
             patterns = ", ".join(pattern.decode("utf-8", "replace") for pattern in target.subjects[:5])
-            raise self._wrong(
-                first + first_with(subject, subjects),
-                subject,
-                f"stream '{target.name}' does not store this subject, but {patterns or 'none'}",
-            )
+            why = f"stream '{target.name}' does not store this subject, but {patterns or 'none'}"
+        else:
+            return
+        raise self._place.wrong(first + first_with(subject, subjects), why, subject)
 
     def _is_stored(self, stored: StoredRows, row: int, check: int, subject: bytes) -> bool:
         found = stored.check_of(row)
@@ -271,20 +259,14 @@ class BundleBuilder:
             self.already += removed
             return removed
         if found != check:
-            raise self._wrong(
+            raise self._place.wrong(
                 row,
-                subject,
                 "an earlier attempt has stored another message as this row: the rows do not come in the same order"
                 " each time; sort them, or give ids of their own (a column id, or option idColumn)",
+                subject,
             )
         self.already += 1
         return True
-
-    def _wrong(self, row: int, subject: bytes, why: str) -> RowError:
-        return RowError(f"{self._named(row)} (subject '{_said(subject)}'): {why}")
-
-    def _named(self, row: int) -> str:
-        return f"row {row} of partition {self._place.partition}"
 
 
 def _are_plain_ids(ids: pa.Array) -> bool:
@@ -305,7 +287,3 @@ def _binary(column: pa.Array) -> pa.Array:
         return column.cast(pa.binary())
     # For a slice of more than 2 GiB, a cast would check its position instead of its size.
     return pa.array(column.cast(pa.large_binary()).to_pylist(), pa.binary())
-
-
-def _said(text: bytes) -> str:
-    return printable(text.decode("utf-8", "replace"))[:200]

@@ -32,7 +32,6 @@ class WriteOptions:
 
     connection: Connection = field(repr=False)
     stream: str
-    ordered: bool = True
     id_column: str | None = None
     write_id: str | None = None
     patience: float = _PATIENCE
@@ -57,7 +56,6 @@ class WriteOptions:
         return cls(
             connection=connection_of(found),
             stream=stream,
-            ordered=flag(found, "ordered", default=True),
             id_column=found.get("idColumn") or None,
             write_id=found.get("writeId") or None,
             patience=_seconds(found, "patience") or _PATIENCE,
@@ -164,7 +162,6 @@ class WritePlan:
         write_id: the name of the write; empty for a streaming query, whose own id takes its place.
         after: the stream's last sequence before the write stored anything; None if unknown.
         known: the identity of the stream at that time; None if unknown.
-        planned_at: seconds since 1970 at that moment.
     """
 
     options: WriteOptions
@@ -172,7 +169,6 @@ class WritePlan:
     write_id: str = ""
     after: int | None = None
     known: KnownStream | None = None
-    planned_at: float = 0.0
     repeats: bool = False
     streaming: bool = False
 
@@ -195,7 +191,6 @@ class TaskPlace:
     partition: int
     attempt: int
     query: str = ""
-    run: str = ""
     batch: int = 0
 
 

@@ -23,7 +23,8 @@ from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import backwards, read_piece
-from nats_bridge_spark.errors import PipelineError
+from nats_bridge.observability.printable import printable
+from nats_bridge_spark.errors import PipelineError, RowError
 from nats_bridge_spark.source.stream_state import removes_messages
 from nats_transforms import header_block
 
@@ -52,6 +53,16 @@ class RowPlace:
     def prefix(self) -> bytes:
         """The beginning that the ids of its rows share."""
         return b"spark-%b-%d-%d-" % (self.write, self.batch, self.partition)
+
+    def wrong(self, row: int, why: str, subject: bytes | None = None) -> RowError:
+        """Return the error for a row, which is known by its number and perhaps its subject."""
+        about = "" if subject is None else f" (subject '{said(subject)}')"
+        return RowError(f"row {row} of partition {self.partition}{about}: {why}")
+
+
+def said(text: bytes) -> str:
+    """Return a part of a message as an error shows it."""
+    return printable(text.decode("utf-8", "replace"))[:200]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +100,11 @@ class StoredRows:
 
     Attributes:
         ids: other ids, of all messages in the range; empty if rows have none.
-        partitions: all partitions of the same write and batch with stored rows.
         removes: whether the stream's limits remove messages. Then a missing row before an existing one was stored and
             removed. If it were stored again, it would follow later ones, as the newest of its subject.
     """
 
     ids: set[bytes] = field(default_factory=set)
-    partitions: set[int] = field(default_factory=set)
     found: int = 0
     removes: bool = False
     _checks: array[int] = field(default_factory=lambda: array("q"))  # by row; -1 for none
@@ -114,6 +123,14 @@ class StoredRows:
     def was_removed(self, row: int) -> bool:
         """Return whether a missing row must have been stored before."""
         return self.removes and row < len(self._checks) - 1
+
+    def has(self, block: bytes) -> bool:
+        """Return whether the message with this header block is, or was, stored."""
+        message_id = header_block.read(block, _ID)
+        known = RowId.parse(message_id)
+        if known is None:
+            return message_id in self.ids
+        return self.check_of(known.row) == known.check or self.was_removed(known.row)
 
 
 class RowSearch:
@@ -226,7 +243,4 @@ class _Rows:
                 continue
             if value.startswith(mine):
                 found.add(row.row, row.check)
-            if row.place.batch < place.batch:
-                self.earlier = True
-            elif row.place.batch == place.batch:
-                found.partitions.add(row.place.partition)
+            self.earlier |= row.place.batch < place.batch

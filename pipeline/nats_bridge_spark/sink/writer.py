@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -41,9 +40,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
         state = asyncio.run(_state(plan.options))
         repeats = plan.options.write_id is not None
         end = after if repeats else state.last
-        return JetStreamWriter(
-            replace(plan, write_id=write_id, after=end, known=state.known, planned_at=time.time(), repeats=repeats)
-        )
+        return JetStreamWriter(replace(plan, write_id=write_id, after=end, known=state.known, repeats=repeats))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamStreamWriter:
@@ -142,6 +139,5 @@ def _task(plan: WritePlan) -> TaskPlace:
     return replace(
         task,
         query=reported("sql.streaming.queryId"),
-        run=reported("spark.jobGroup.id"),
         batch=int(reported("streaming.sql.batchId")),
     )

@@ -1,5 +1,4 @@
-"""Copies a stream with two tasks at a time; the first attempt of the first one never ends, and writes its executor's
-pid.
+"""Copies a stream; the first attempt of the task that writes never ends, and writes its executor's pid.
 
 Arguments: server, stream, target stream, folder.
 """
@@ -27,7 +26,7 @@ def main(server: str, stream: str, target: str, folder: str) -> None:
     def held(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
         context = TaskContext.get()
-        if context is None or context.partitionId() or context.attemptNumber():
+        if context is None or context.attemptNumber():
             return
         # This process is a child of Spark's daemon for workers, and that is one of the executor's.
         daemon = os.getppid()
@@ -41,12 +40,12 @@ def main(server: str, stream: str, target: str, folder: str) -> None:
     frame = spark.read.format("jetstream").option("servers", server).option("stream", stream).option("partitions", 4)
     rows = frame.load().select("subject", "data")
     (
-        rows.mapInArrow(held, rows.schema)
+        rows.coalesce(1)
+        .mapInArrow(held, rows.schema)
         .write.format("jetstream")
         .mode("append")
         .option("servers", server)
         .option("stream", target)
-        .option("ordered", "false")
         .save()
     )
     spark.stop()

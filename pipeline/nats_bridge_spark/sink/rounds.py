@@ -1,28 +1,26 @@
-"""Publishes a task's messages to a stream until it has stored all of them: pipelined, in order, each once.
+"""Publishes a task's rows to a stream until it has stored all of them: pipelined, in order, each once.
 
 The problem: while a connection lasts, the bridge's `Publisher` sends messages in order and knows which are stored. If
 the connection breaks, or an answer does not come, it is unknown which messages in flight are stored. Publishing them
-again would store some twice.
+again would store some twice, once the stream has forgotten their ids.
 
 The idea: work in rounds. A round is one `Publisher` on one connection. After an interruption, the next round reads
-which messages in flight the stream has (`Sender.look`), sends only the others (`Sender.left`), and continues. Its
-states are those of the sidecar's rounds (`RoundLife`). `send` and `settled` begin the next round after an interrupted
-one, and raise the error of a failed one.
+which rows in flight the stream has, sends only the others, and continues. Its states are those of the sidecar's rounds
+(`RoundLife`). `send` and `settled` begin the next round after an interrupted one, and raise the error of a failed one.
 
-Example: messages 1 to 6, the connection breaks, and the stream had stored 1 to 4.
+Example: rows 1 to 6, the connection breaks, and the stream had stored 1 to 4.
 
 ```text
 round 1   open: the stream's last sequence is 90
           send 1-3, send 4-6          PubAcks: 1 and 2 are stored, up to sequence 92
           the connection breaks       in flight: 3-6
-round 2   open: the last sequence is 94; look: what is stored after 92? 3 and 4
+round 2   open: the last sequence is 94; what is stored after 92? 3 and 4
           send 5 and 6                PubAcks: 5 and 6 are stored
 settled   nothing is in flight
 ```
 
-A publisher sometimes infers that earlier messages are stored from the confirmation of a later one. If the ids cannot
-prevent a second storage, such inferences are not relied on for the last `doubted` messages: they stay in flight that
-much longer.
+A publisher sometimes infers that earlier messages are stored from the confirmation of a later one. It may withdraw that
+for the newest ones, so the last `_DOUBTED` messages stay in flight that much longer.
 
 Invariants:
 
@@ -38,9 +36,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import pyarrow.compute as pc
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
@@ -53,89 +52,50 @@ from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.position.entry_streams import last_sequence_behind
 from nats_bridge.kinds.copying.round import RoundLife
 from nats_bridge.kinds.copying.target import Operation, Target
-from nats_bridge.kinds.copying.writing.in_flight import Window
+from nats_bridge.kinds.copying.writing.in_flight import LEAST, Window
 from nats_bridge.kinds.copying.writing.publisher import Outlet, Publisher
 from nats_bridge.kinds.copying.writing.publishing import Terms
 from nats_bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError
-from nats_bridge_spark.row_bundle import RowBundle
+from nats_bridge_spark.row_bundle import RowBundle, first_with
+from nats_bridge_spark.sink.plan import WritePlan
+from nats_bridge_spark.sink.stored_rows import RowPlace, RowSearch, StoredRows
 from nats_bridge_spark.source.stream_state import state_of
+from nats_transforms.dialect import server_dialect
 
 _Answer = TypeVar("_Answer")
 
-
 _AGAIN: Final = "begin the write again"
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """The known state at the beginning of a round.
-
-    Attributes:
-        last: its last sequence, after everything that was sent in earlier rounds.
-        behind: a sequence before every message in flight.
-    """
-
-    info: Json
-    target: Target
-    last: int
-    behind: int
-
-
-class Sender(Protocol):
-    """The owner of the messages."""
-
-    async def look(self, standing: Standing, in_flight: Sequence[RowBundle]) -> None:
-        """Begin a round: find the messages in flight that the stream has.
-
-        Raises:
-            ApiError: the server does not answer; the round is repeated if that can help.
-            PipelineError: an error that ends the task.
-        """
-
-    def left(self, messages: RowBundle) -> RowBundle:
-        """Return the messages in flight that the stream did not have then."""
-
-    async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
-        """Decide about a message that the stream refuses: return to continue, or raise to end the task."""
+_MOST: Final = 4 * LEAST  # messages in flight
+_LONG_WINDOW: Final = 60 * 10**9  # nanoseconds
+_DOUBTED: Final = 1024  # messages that a publisher may ask for again after it has reported that they are stored
 
 
 class Rounds:
-    """Publishes the messages of one task.
+    """Publishes the rows of one task.
 
     Args:
+        connection: without echo, as a `Publisher` requires.
+
+    Attributes:
         patience: seconds for which the server may be down, or the stream refuse to store.
-        known: the identity of the stream that the task needs; None for any, until it has confirmed a message.
-        exclusive: whether the connection has no echo, and the process has no other writer to the stream (see
-            `Publisher`).
-        doubted: messages that stay in flight after the publisher has reported that they are stored.
+        interruptions: how often it had to read which rows were stored.
+        most_unconfirmed: the number of rows that may be in flight.
     """
 
-    def __init__(
-        self,
-        stream: str,
-        connection: Connection,
-        sender: Sender,
-        counters: CopyCounters,
-        *,
-        patience: float,
-        known: KnownStream | None = None,
-        exclusive: bool = False,
-        doubted: int = 0,
-        window_of: Callable[[Target], Window] = lambda _: Window(),
-    ) -> None:
-        self.patience = patience
+    def __init__(self, plan: WritePlan, place: RowPlace, connection: Connection) -> None:
+        self.patience = plan.options.patience
         self.interruptions = 0
-        self._stream = stream
-        self._where = f"stream '{stream}'"
+        self.most_unconfirmed = LEAST
+        self._plan = plan
+        self._place = place
         self._connection = connection
-        self._sender = sender
-        self._counters = counters
-        self._known = known
-        self._found = known  # the stream of the present round
-        self._exclusive = exclusive
-        self._doubted = doubted
-        self._window_of = window_of
+        self._stream = plan.options.stream
+        self._where = f"stream '{self._stream}'"
+        self._counters = CopyCounters()
+        self._known = plan.known
+        self._found = plan.known  # the stream of the present round
+        self._exclusive = True  # whether nothing is a duplicate, and no other client is known to write
         self._probe = b""
         self._error: BaseException | None = None
         self._reason = ""
@@ -146,27 +106,41 @@ class Rounds:
         self._in_flight: deque[RowBundle] = deque()  # including the doubted ones
         self._confirmed = 0  # the name of the last message that is certainly stored
         self._behind = 0
+        self._reconnects = 0  # of the connection, when the present round began
         self._sent = 0  # messages that the present publisher was given
         # The last reports: messages of this publisher that are stored, `_confirmed`, `_behind`.
         self._reported: deque[tuple[int, int, int]] = deque()
+
+    @property
+    def duplicates(self) -> int:
+        """The number of rows that the stream has answered to be duplicates."""
+        return self._counters.duplicates
+
+    @property
+    def last(self) -> int:
+        """The stream's sequence when the newest row was confirmed."""
+        return self._present.confirmed[1]
 
     @property
     def waits(self) -> bool:
         """Whether the stream is full at the moment, so that the task waits for room in it."""
         return self._publisher is not None and self._publisher.waiting
 
-    async def open(self, probe: bytes, info: Json | None = None) -> Standing:
-        """Begin the first round, and return the stream's state.
+    async def open(self, probe: bytes, info: Json) -> int:
+        """Begin the first round. Return the stream's last sequence.
+
+        Args:
+            probe: a subject that the stream stores.
 
         Raises:
             PipelineError: the stream is missing, or another one; or the server does not answer.
-            BridgeError: the server refuses something, or `Sender.look` raises.
+            BridgeError: the server refuses something.
         """
         self._probe = probe
-        standing = await self.patiently(self._round, info)
+        last = await self.patiently(self._round, info)
         self._idle = True
         self._watcher = asyncio.create_task(self._watch())
-        return standing
+        return last
 
     async def send(self, messages: RowBundle) -> None:
         """Publish. Returns when the messages are in flight. Raises the errors of `settled`."""
@@ -179,10 +153,10 @@ class Rounds:
             self._idle = True
 
     async def settled(self) -> None:
-        """Wait until all messages are known to be stored, or skipped.
+        """Wait until all messages are known to be stored.
 
         Raises:
-            RowError, BridgeError: a message was refused, and `Sender` does not continue.
+            RowError: the stream refuses a row.
             UnreachableError: the server is away for longer than the patience allows.
             DataLostError: the stream no longer has messages that it has confirmed.
             PipelineError: the stream is missing, full for too long, or another one.
@@ -250,21 +224,31 @@ class Rounds:
 
     # -- a round -----------------------------------------------------------------------------------------------------
 
-    async def _round(self, info: Json | None = None) -> Standing:
-        """Read which messages the stream has, and send the others."""
-        standing = await self._open(info or await self.info())
+    async def _round(self, info: Json | None = None) -> int:
+        """Read which rows in flight the stream has, and send the others. Return the stream's last sequence before."""
+        info = info or await self.info()
+        target = Target.of(info, self._connection.server_version)
+        last = await self._open(info, target)
         self._idle = True
-        await self._sender.look(standing, tuple(self._in_flight))
+        if self._plan.options.check_subjects:
+            self._check_subjects(target)
+        reconnects = self._connection.reconnects
+        if self._in_flight:
+            search = RowSearch(self._connection.api, info, self._place, ids=self._plan.layout.brings_ids)
+            stored = await search.between(self._behind + 1, last)
+            # Messages that the previous connection has in flight may arrive after this connection's request.
+            if reconnects > self._reconnects and target.window_ns < _LONG_WINDOW:
+                await search.settle(stored, last, self._plan.options.patience)
+            self._keep([_left(messages, stored) for messages in self._in_flight])
+        self._reconnects = reconnects
         self._idle = False
-        self._keep([self._sender.left(messages) for messages in self._in_flight])
         for messages in tuple(self._in_flight):
             await self._publish(messages)
         self._forget_stored()
-        return standing
+        return last
 
-    async def _open(self, info: Json) -> Standing:
-        """Return an open publisher."""
-        target = Target.of(info, self._connection.server_version)
+    async def _open(self, info: Json, target: Target) -> int:
+        """Open a publisher. Return the stream's last sequence, after everything that was sent in earlier rounds."""
         await self._close_round()
         life = self._life = RoundLife(self._interrupted, self._failed)
         publisher = self._publisher = Publisher(
@@ -293,7 +277,21 @@ class Rounds:
         life.happened("opened")
         if not self._in_flight:
             self._behind = max(self._behind, last)
-        return Standing(info, target, last, self._behind)
+        return last
+
+    def _window_of(self, target: Target) -> Window:
+        # With more in flight, the server waits for the task less often. But a repeated request must be processed while
+        # the ids of the first one are remembered.
+        is_short = server_dialect(self._connection.server_version).stream_queue_is_short
+        self.most_unconfirmed = LEAST if is_short or target.window_ns < _LONG_WINDOW else _MOST
+        return Window(self.most_unconfirmed, least=self.most_unconfirmed)
+
+    def _check_subjects(self, target: Target) -> None:
+        for bundle in self._in_flight:
+            for subject in pc.unique(bundle.subjects).to_pylist():
+                if not target.takes(subject):
+                    row = bundle.names[first_with(subject, bundle.subjects)] - 1
+                    raise self._place.wrong(row, f"{self._where} does not store this subject any more", subject)
 
     async def _publish(self, messages: RowBundle) -> None:
         self._sent += len(messages)
@@ -307,7 +305,7 @@ class Rounds:
         if name > (reported[-1][1] if reported else self._confirmed):
             self._known = self._found
             reported.append((stored, name, behind))
-        while reported and reported[0][0] <= stored - self._doubted:
+        while reported and reported[0][0] <= stored - _DOUBTED:
             _, self._confirmed, self._behind = reported.popleft()
         while self._in_flight and self._in_flight[0].names[-1] <= self._confirmed:
             self._in_flight.popleft()
@@ -346,8 +344,10 @@ class Rounds:
         """Do nothing, because stored messages are read from the publisher; see `PublisherOwner`."""
 
     async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
-        """Let the sender decide; see `PublisherOwner`."""
-        await self._sender.refused(operation, pub_ack)
+        """End the task; see `PublisherOwner`."""
+        name, data = operation
+        why = f"{self._where} refuses it: {pub_ack.description} ({pub_ack.err_code})"
+        raise self._place.wrong(int(name) - 1, why, data[5 : data.index(b" ", 5)])
 
     def _interrupted(self, reason: str) -> None:
         self._reason = reason
@@ -389,3 +389,8 @@ class Rounds:
     @property
     def _servers(self) -> str:
         return ", ".join(self._connection.servers)
+
+
+def _left(messages: RowBundle, stored: StoredRows) -> RowBundle:
+    """Return the rows that are not stored."""
+    return messages.kept([at for at, block in enumerate(messages.blocks.to_pylist()) if not stored.has(block)])
