@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType
 
 from nats_bridge_spark.data_source import JetStreamDataSource
 from nats_bridge_spark.errors import OptionError, PipelineError, SchemaError, reported
-from nats_bridge_spark.source import range_reader, record_batches, stream_state
+from nats_bridge_spark.source import range_reader, record_batches
 from nats_bridge_spark.source.record_batches import Arrived
 from nats_transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -59,13 +59,8 @@ async def test_several_streams_are_one_read(url: str, peer: RawPeer, stream: str
         await Read(url, "", streams=f"{stream}_A,{stream}_X").plan()
 
 
-@pytest.mark.parametrize("listed", [True, False], ids=["deletes listed", "server asked"])
 @pytest.mark.parametrize("partitions", [1, 2, 5])
-async def test_gaps_anywhere_and_every_message_once(
-    url: str, peer: RawPeer, stream: str, partitions: int, listed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not listed:
-        monkeypatch.setattr(stream_state, "_LISTED", 0)
+async def test_gaps_anywhere_and_every_message_once(url: str, peer: RawPeer, stream: str, partitions: int) -> None:
     await _fill(peer, stream, 300)
     gone = {1, 2, 7, *range(60, 200), 298, 299, 300}
     await _delete(peer, stream, *gone)

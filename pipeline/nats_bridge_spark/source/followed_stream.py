@@ -19,7 +19,7 @@ from nats_bridge.consuming.replay import Replay
 from nats_bridge_spark.errors import DataLostError, OptionError
 from nats_bridge_spark.source.planning import SequenceCounts, SequenceRange, cut
 from nats_bridge_spark.source.read_options import ReadOptions
-from nats_bridge_spark.source.stream_state import StreamState, holds_any, state_of
+from nats_bridge_spark.source.stream_state import StreamState, holds_any
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +70,30 @@ _LEAST: Final = 10_000
 """Messages in a range: for fewer, a task more costs more than it saves."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FollowedStream:
-    """A stream at the time when its server answered."""
+    """A stream at the time when its server answered, and the next batch of it.
+
+    Attributes:
+        begin: the position before the batch.
+        done: the sequence up to which nothing is left to read.
+        last: the last sequence of the batch.
+    """
 
     connection: Connection
     options: ReadOptions
     state: StreamState
+    begin: Position
+    done: int = 0
+    last: int = 0
 
     @classmethod
-    async def now(cls, connection: Connection, options: ReadOptions, name: str) -> FollowedStream:
-        """Ask for a stream of a read, with the sequences that were deleted in it.
-
-        Raises:
-            OptionError: its consumers decide which messages it keeps.
-            PipelineError: the stream does not exist.
-        """
-        state = await state_of(connection, name, listing=True)
-        state.require_limits("read")
-        return cls(connection, options.of_stream(name), state)
+    def of(
+        cls, connection: Connection, options: ReadOptions, state: StreamState, begin: Position | None = None
+    ) -> FollowedStream:
+        """Return a stream of a read, by default from its beginning on; `find_beginning` finds that."""
+        begin = begin or Position(state.known, 0)
+        return cls(connection, options.of_stream(state.name), state, begin, begin.sequence)
 
     @property
     def name(self) -> str:
@@ -107,10 +112,10 @@ class FollowedStream:
         if not self.options.start_time:
             return position
         position = replace(position, start_time=self.options.start_time)
-        done = await self.done(position)
+        done = await self.done_of(position)
         return replace(position, sequence=done) if self._ended_before(self.options.start_time) else self.at(done)
 
-    async def done(self, position: Position) -> int:
+    async def done_of(self, position: Position) -> int:
         """Return the sequence up to which nothing is left to read.
 
         Of the position, or of messages before its start time.
@@ -125,24 +130,20 @@ class FollowedStream:
     def _ended_before(self, time: str) -> bool:
         return datetime.fromisoformat(self.state.last_time) < datetime.fromisoformat(time)
 
-    async def holds_any(self, done: int, last: int) -> bool:
-        """Return whether the stream's leader has messages to read after one sequence, up to another."""
-        if last <= done or last < self.state.first or not self.state.messages:
+    async def holds_any(self) -> bool:
+        """Return whether the stream's leader has messages of the batch to read."""
+        if self.last <= self.done or self.last < self.state.first or not self.state.messages:
             return False
         if not self.options.filters and self.state.deleted == ():
             return True  # the last message exists
         # If the user may not ask, a task finds out.
-        return await holds_any(self.connection, self.name, self.options.filters, done + 1, last, unknown=True)
+        return await holds_any(self.connection, self.name, self.options.filters, self.done + 1, self.last, unknown=True)
 
-    def check(self, position: Position, done: int, *, whole: bool = True) -> None:
-        """Check that it is the stream of a position, and has the next messages.
-
-        Args:
-            done: the sequence up to which nothing is left to read.
-            whole: whether the next messages must still exist.
+    def require_same(self, position: Position) -> None:
+        """Check that it is the stream of a position.
 
         Raises:
-            DataLostError: the stream was recreated, or has removed the next messages.
+            DataLostError: the stream was recreated.
         """
         state = self.state
         if position.sequence and state.is_another_than(position.stream):
@@ -150,47 +151,54 @@ class FollowedStream:
                 f"stream '{state.name}': was recreated at {state.created}; the checkpoint is of the one of"
                 f" {position.stream.created}: begin with a new checkpoint location"
             )
-        if whole and self.options.fail_on_data_loss:
-            remedy = "set failOnDataLoss=false to continue without them, or begin with a new checkpoint location"
-            state.require_held(done + 1, state.first, remedy)
 
-    def end_of_batch(self, begin: Position, done: int, last: int) -> Position:
-        """Return the end of a batch up to a sequence: its begin, if there is nothing to read.
-
-        Messages that were left out and removed are passed, because after a restart they could be taken for lost.
-        """
-        if last > done:
-            return self.at(last)
-        if self.state.first <= begin.sequence + 1 or done == begin.sequence:
-            return begin
-        return replace(self.at(done), start_time=begin.start_time)
-
-    async def waiting(self, done: int) -> int:
-        """Return the number of messages after a sequence."""
-        if done >= self.state.last:
-            return 0
-        return (await self._held(done, self.state.last)).total
-
-    async def within(self, done: int, last: int, rows: int) -> int:
-        """Return the last sequence, up to `last`, of a batch after `done` with at most `rows` rows."""
-        if last - done <= rows:
-            return max(last, done)
-        held = await self._held(done, last)
-        return min(await held.end_of_at_most(rows), last)
-
-    async def ranges(self, begin: Position, done: int, end: Position, share: int | None = None) -> list[SequenceRange]:
-        """Return the ranges of a batch.
+    def check(self) -> None:
+        """Check that it is the stream of the begin, and has the next messages.
 
         Raises:
             DataLostError: the stream was recreated, or has removed the next messages.
         """
-        self.check(begin, done)
-        self.check(end, end.sequence, whole=False)
-        first, last = max(done + 1, self.state.first), end.sequence
+        self.require_same(self.begin)
+        if self.options.fail_on_data_loss:
+            remedy = "set failOnDataLoss=false to continue without them, or begin with a new checkpoint location"
+            self.state.require_held(self.done + 1, self.state.first, remedy)
+
+    @property
+    def end(self) -> Position:
+        """The end of the batch: its begin, if there is nothing to read.
+
+        Messages that were left out and removed are passed, because after a restart they could be taken for lost.
+        """
+        if self.last > self.done:
+            return self.at(self.last)
+        if self.state.first <= self.begin.sequence + 1 or self.done == self.begin.sequence:
+            return self.begin
+        return replace(self.at(self.done), start_time=self.begin.start_time)
+
+    async def waiting(self) -> int:
+        """Return the number of messages that are left to read."""
+        if self.done >= self.state.last:
+            return 0
+        return (await self._held(self.state.last)).total
+
+    async def limit(self, rows: int) -> None:
+        """Lower the last sequence of the batch so that it has at most `rows` rows."""
+        if self.last - self.done > rows:
+            self.last = min(await (await self._held(self.last)).end_of_at_most(rows), self.last)
+
+    async def ranges(self, end: Position, share: int | None) -> list[SequenceRange]:
+        """Return the ranges of a batch up to a position.
+
+        Raises:
+            DataLostError: the stream was recreated, or has removed the next messages.
+        """
+        self.check()
+        self.require_same(end)
+        first, last = max(self.done + 1, self.state.first), end.sequence
         if first > last:
             return []
         return await cut(self.connection, self.options, self.state, first, last, least=_LEAST, share=share)
 
-    async def _held(self, done: int, last: int) -> SequenceCounts:
-        first = max(done + 1, self.state.first)
+    async def _held(self, last: int) -> SequenceCounts:
+        first = max(self.done + 1, self.state.first)
         return await SequenceCounts.of(self.connection, self.options, self.state, first, max(last, first - 1))

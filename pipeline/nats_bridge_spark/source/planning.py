@@ -5,7 +5,7 @@ deletes, or with a filter, ranges of equal length can contain very different num
 
 The idea: `SequenceCounts` has the number of messages up to some sequences, and `cut` uses it to place each end.
 
-* Without a filter, if `STREAM.INFO` lists all deleted sequences, they are counted here. No request is needed.
+* Without a filter and deleted messages, ranges of equal length have as many messages. No request is needed.
 * Otherwise a short-lived consumer that begins after a sequence reports how many messages follow it. That is one request
   for each sequence. An end is searched by interpolation between the two nearest known sequences, until the count is
   within 2 % of a range's share. Every answer is kept, so later ends begin closer.
@@ -29,7 +29,7 @@ Invariants:
 from __future__ import annotations
 
 import os
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -101,31 +101,28 @@ async def planned(options: ReadOptions) -> list[SequenceRange]:
     """Connect, and plan a batch read: the ranges of each stream, one stream after the other.
 
     Raises:
+        OptionError: consumers decide which messages a stream keeps, or the server does not support the read.
         UnreachableError: no server.
-        PipelineError, ApiError: as for `plan`.
+        PipelineError: no such stream.
     """
     async with connected_by_options(options.connection) as connection:
         if options.stream:
-            return await plan(connection, options)
-        held = {state.name: state.messages for state in await states_of(connection, options.streams, set())}
-        if not held:
-            raise PipelineError(
-                f"option streams: no stream that can be read has a name like {', '.join(options.streams)}"
-            )
-        shares = divided(options.partitions or cores(), held)
-        parts = [await plan(connection, options.of_stream(name), share) for name, share in shares.items()]
+            shares: dict[str, int | None] = {options.stream: None}
+        else:
+            held = {state.name: state.messages for state in await states_of(connection, options.streams, set())}
+            if not held:
+                raise PipelineError(
+                    f"option streams: no stream that can be read has a name like {', '.join(options.streams)}"
+                )
+            shares = {**divided(options.partitions or cores(), held)}
+        parts = [await _plan(connection, options.of_stream(name), share) for name, share in shares.items()]
         return [part for each in parts for part in each]
 
 
-async def plan(connection: Connection, options: ReadOptions, share: int | None = None) -> list[SequenceRange]:
-    """Return the ranges of a batch read of one stream; none if there is nothing to read.
-
-    Raises:
-        OptionError: its consumers decide which messages it keeps, or the server does not support the read.
-        PipelineError: no such stream.
-    """
+async def _plan(connection: Connection, options: ReadOptions, share: int | None) -> list[SequenceRange]:
+    """Return the ranges of a batch read of one stream; none if there is nothing to read."""
     check_filters(connection, options)
-    state = await state_of(connection, options.stream, listing=True)
+    state = await state_of(connection, options.stream)
     state.require_limits("read")
     first, last = await _bounds(connection, options, state)
     if first > last or not state.messages:
@@ -139,8 +136,7 @@ async def plan(connection: Connection, options: ReadOptions, share: int | None =
             return await cut(connection, replace(options, pushed_subject=None), state, first, last, share=share)
         raise OptionError(
             f"option subjects: server {connection.server_version} takes only filters that lie within the stream's"
-            " subjects,"
-            f" and not {', '.join(options.subjects)}"
+            f" subjects, and not {', '.join(options.subjects)}"
         ) from None
 
 
@@ -197,7 +193,7 @@ class SequenceCounts:
 
     Attributes:
         upto: known numbers: messages from the first up to a sequence.
-        ask: requests such a number from the server; None if `deleted` is enough to count.
+        ask: requests such a number from the server; None if every sequence has a message.
     """
 
     first: int
@@ -205,16 +201,14 @@ class SequenceCounts:
     total: int
     upto: dict[int, int]
     ask: Callable[[int], Awaitable[int]] | None
-    deleted: tuple[int, ...]
 
     @classmethod
     async def of(
         cls, connection: Connection, options: ReadOptions, state: StreamState, first: int, last: int
     ) -> SequenceCounts:
         """Count from the first sequence to the last."""
-        if (deleted := state.deleted) is not None and not options.filters:
-            missing = bisect_right(deleted, last) - bisect_left(deleted, first)
-            return cls(first, last, last - first + 1 - missing, {}, None, deleted)
+        if state.deleted == () and not options.filters:
+            return cls(first, last, last - first + 1, {}, None)
         after = Replay(connection.api, options.stream, options.filters).after
         behind_all, behind_none = await after(first - 1), await after(last)
         total = max(0, behind_all - behind_none)
@@ -222,7 +216,7 @@ class SequenceCounts:
         async def ask(sequence: int) -> int:
             return behind_all - await after(sequence)
 
-        return cls(first, last, total, {first - 1: 0, last: total}, ask, ())
+        return cls(first, last, total, {first - 1: 0, last: total}, ask)
 
     async def end_of_at_most(self, rows: int) -> int:
         """Return a sequence up to which there are at most `rows` messages, and hardly fewer."""
@@ -234,7 +228,7 @@ class SequenceCounts:
     async def end_of(self, wanted: int, near: int) -> int:
         """Return a sequence up to which there are `wanted` messages, or up to `near` more or fewer."""
         if self.ask is None:
-            return self._counted(wanted)
+            return self.first + wanted - 1
         while True:
             known = sorted(self.upto)
             at = bisect_left(known, wanted, key=self.upto.__getitem__)
@@ -250,30 +244,23 @@ class SequenceCounts:
             guess = min(max(guess, low + 1), high - 1)
             self.upto[guess] = await self.ask(guess)
 
-    def _counted(self, wanted: int) -> int:
-        missing = bisect_left(self.deleted, self.first)
-
-        def upto(sequence: int) -> int:
-            return sequence - self.first + 1 - (bisect_right(self.deleted, sequence) - missing)
-
-        return self.first + bisect_left(range(self.first, self.last), wanted, key=upto)
-
 
 async def _bounds(connection: Connection, options: ReadOptions, state: StreamState) -> tuple[int, int]:
+    first, last = max(state.first, options.start_sequence or 1), state.last
+    if options.end_sequence is not None:
+        last = min(last, options.end_sequence)
+    # A replica that lags behind may answer with the last time, so a second is added.
+    newest = datetime.fromisoformat(state.last_time) + timedelta(seconds=1)
+    ends = options.end_time and datetime.fromisoformat(options.end_time) <= newest
     before = Replay(connection.api, options.stream).before
-    first = max(state.first, options.start_sequence or 1)
-    last = min(state.last, options.end_sequence if options.end_sequence is not None else state.last)
-    if options.start_time:
-        first = max(first, await before(options.start_time) + 1)
-    if options.end_time and not _is_after_last(options.end_time, state):
-        last = min(last, await before(options.end_time))
-    if options.since_ns is not None:
-        first = max(first, await before(rfc3339_nano(options.since_ns).decode()) + 1)
-    if options.until_ns is not None:
-        last = min(last, await before(rfc3339_nano(options.until_ns).decode()))
+    for time in (options.start_time, _rfc3339(options.since_ns)):
+        if time:
+            first = max(first, await before(time) + 1)
+    for time in (options.end_time if ends else None, _rfc3339(options.until_ns)):
+        if time:
+            last = min(last, await before(time))
     return first, last
 
 
-def _is_after_last(time: str, state: StreamState) -> bool:
-    # A replica that lags behind may answer, so a second is added.
-    return datetime.fromisoformat(time) > datetime.fromisoformat(state.last_time) + timedelta(seconds=1)
+def _rfc3339(nanoseconds: int | None) -> str | None:
+    return None if nanoseconds is None else rfc3339_nano(nanoseconds).decode()

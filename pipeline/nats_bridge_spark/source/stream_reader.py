@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -77,7 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the offset at which a query without a checkpoint begins."""
 
         async def initial() -> dict[str, Position]:
-            return {one.name: await one.beginning() for one in await self._streams()}
+            return {one.name: await one.beginning() for one in await self._streams({})}
 
         with marking():
             return offset_of(self._run(initial()), self._options)
@@ -97,7 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on, behave as if nothing more came."""
         with marking():
-            self._upto = {one.name: one.state.last for one in self._run(self._streams())}
+            self._upto = {one.name: one.state.last for one in self._run(self._streams({}))}
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Return the end of the next batch, which is its begin while no messages to read wait.
@@ -111,7 +111,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with marking():
             begun = self._ends if start is None else positions_of(start, self._options)
             if start is None and not begun:
-                self._ends = {one.name: one.at(one.state.last) for one in self._run(self._streams())}
+                self._ends = {one.name: one.at(one.state.last) for one in self._run(self._streams({}))}
             else:
                 self._ends = self._run(self._next(begun, limit))
             return offset_of(self._ends, self._options)
@@ -160,8 +160,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert self._opened is not None  # the running work runs on it
         return self._opened[1]
 
-    async def _streams(self, begun: Iterable[str] = ()) -> list[FollowedStream]:
-        """Return the read's streams as they are now."""
+    async def _streams(self, begun: Mapping[str, Position]) -> list[FollowedStream]:
+        """Return the read's streams as they are now, each from its position on."""
         options, connection = self._options, self._connection
         states = await states_of(connection, options.streams or (options.stream,), self._left_out)
         if options.fail_on_data_loss and (gone := sorted(set(begun) - {state.name for state in states})):
@@ -169,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"stream '{gone[0]}': was deleted; set failOnDataLoss=false to continue without it, or begin with a new"
                 " checkpoint location"
             )
-        self._found = [FollowedStream(connection, options.of_stream(state.name), state) for state in states]
+        self._found = [FollowedStream.of(connection, options, state, begun.get(state.name)) for state in states]
         return self._found
 
     async def _next(self, begun: dict[str, Position], limit: ReadLimit | None) -> dict[str, Position]:
@@ -189,49 +189,40 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     async def _ends_of(self, begun: dict[str, Position], limit: ReadLimit | None) -> dict[str, Position]:
-        streams = {one.name: one for one in await self._streams(begun)}
-        if self._upto is not None:
-            streams = {name: one for name, one in streams.items() if name in self._upto}
-        entering = [one for name, one in streams.items() if name not in begun]
-        followed = {name: one for name, one in streams.items() if name in begun}
-        done: dict[str, int] = {}
-        lasts: dict[str, int] = {}
-        for name, one in followed.items():
-            done[name] = await self._done_upto(one, begun[name])
-            one.check(begun[name], done[name])
-            last = one.state.last if self._upto is None else min(one.state.last, self._upto[name])
-            if not await one.holds_any(done[name], last):
-                done[name] = self._pass(one, done[name], last)
-            lasts[name] = max(last, done[name])
-        if await self._is_too_early(followed, done, lasts, limit):
+        streams, upto = await self._streams(begun), self._upto
+        if upto is not None:
+            streams = [one for one in streams if one.name in upto]
+        followed = [one for one in streams if one.name in begun]
+        for one in followed:
+            await self._find_done(one)
+            one.check()
+            one.last = one.state.last if upto is None else min(one.state.last, upto[one.name])
+            if not await one.holds_any():
+                self._pass(one)
+            one.last = max(one.last, one.done)
+        if await self._is_too_early(followed, limit):
             return begun
         rows = getattr(limit, "max_rows", None)
         if rows is not None:
-            lasts = await _limited(followed, done, lasts, rows)
-        ends = {name: one.end_of_batch(begun[name], done[name], lasts[name]) for name, one in followed.items()}
+            await _limit(followed, rows)
+        ends = {one.name: one.end for one in followed}
         if ends != begun:
             self._began = time.monotonic()
-        return ends | {one.name: await one.beginning() for one in entering}
+        return ends | {one.name: await one.beginning() for one in streams if one.name not in begun}
 
-    async def _done_upto(self, one: FollowedStream, position: Position) -> int:
-        done = await one.done(position)
+    async def _find_done(self, one: FollowedStream) -> None:
+        done = await one.done_of(one.begin)
         low, high = self._passed.get((one.name, one.state.created), (0, 0))
-        return max(high, done) if low <= done else done
+        one.done = max(high, done) if low <= done else done
 
-    def _pass(self, one: FollowedStream, done: int, last: int) -> int:
-        """Record that there is nothing to read between two sequences. Return the last such sequence known."""
-        key = one.name, one.state.created
+    def _pass(self, one: FollowedStream) -> None:
+        """Record that there is nothing to read in a batch, and go on behind the last such sequence known."""
+        key, done, last = (one.name, one.state.created), one.done, one.last
         low, high = self._passed.get(key, (done, done))
         self._passed[key] = (low, max(last, high)) if low <= done <= high else (done, max(last, done))
-        return self._passed[key][1]
+        one.done = self._passed[key][1]
 
-    async def _is_too_early(
-        self,
-        streams: Mapping[str, FollowedStream],
-        done: Mapping[str, int],
-        lasts: dict[str, int],
-        limit: ReadLimit | None,
-    ) -> bool:
+    async def _is_too_early(self, streams: list[FollowedStream], limit: ReadLimit | None) -> bool:
         """Return whether the batch has to wait for more messages, as Spark's source for Kafka decides.
 
         A query that ends never waits, nor does its first batch.
@@ -243,15 +234,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         if time.monotonic() - self._began >= self._options.max_trigger_delay:
             return False
-        if sum(last - done[name] for name, last in lasts.items()) < least or lasts == self._too_few:
+        lasts = {one.name: one.last for one in streams}
+        if sum(one.last - one.done for one in streams) < least or lasts == self._too_few:
             return True
-        if sum([await one.waiting(done[name]) for name, one in streams.items()]) >= least:
+        if sum([await one.waiting() for one in streams]) >= least:
             return False
         self._too_few = lasts
         return True
 
     async def _report(self) -> dict[str, Any]:
-        streams = self._found or await self._streams()
+        streams = self._found or await self._streams({})
         ends = {one.name: one.at(one.state.last) for one in streams}
         about = (self._ends, ends)
         if self._reported is None or self._reported[0] != about:
@@ -260,35 +252,37 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 lag = 0
                 for one in streams:
                     end = self._ends.get(one.name)
-                    if end is None or one.state.is_another_than(end.stream):
-                        end = one.at(0)
-                    lag += await one.waiting(await self._done_upto(one, end))
+                    one.begin = one.at(0) if end is None or one.state.is_another_than(end.stream) else end
+                    await self._find_done(one)
+                    lag += await one.waiting()
             self._reported = about, offset_of(ends, self._options, lag)
         return self._reported[1]
 
     async def _ranges(self, begun: Mapping[str, Position], ends: Mapping[str, Position]) -> list[SequenceRange]:
         connection, options = self._connection, self._options
-        streams = {name: await FollowedStream.now(connection, options, name) for name in ends}
-        begins = {name: begun.get(name) or await one.beginning() for name, one in streams.items()}
-        done = {name: await self._done_upto(one, begins[name]) for name, one in streams.items()}
+        streams = [
+            FollowedStream.of(connection, options, state, begun.get(state.name))
+            for state in await states_of(connection, tuple(ends), self._left_out)
+        ]
+        for one in streams:
+            if one.name not in begun:
+                one.begin = await one.beginning()
+            await self._find_done(one)
         shares: Mapping[str, int | None] = dict.fromkeys(ends)
         if len(ends) > 1:
-            lengths = {name: max(end.sequence - done[name], 0) for name, end in ends.items()}
+            lengths = {one.name: max(ends[one.name].sequence - one.done, 0) for one in streams}
             shares = divided(options.partitions or cores(), lengths)
-        each = [await one.ranges(begins[name], done[name], ends[name], shares[name]) for name, one in streams.items()]
+        each = [await one.ranges(ends[one.name], shares[one.name]) for one in streams]
         return [part for ranges in each for part in ranges]
 
 
-async def _limited(
-    streams: Mapping[str, FollowedStream], done: Mapping[str, int], lasts: Mapping[str, int], rows: int
-) -> dict[str, int]:
-    """Return the last sequences of a batch that ends at `lasts` at most, and has at most `rows` rows."""
-    if sum(last - done[name] for name, last in lasts.items()) <= rows:
-        return dict(lasts)
-    shares = dict.fromkeys(streams, rows)
+async def _limit(streams: list[FollowedStream], rows: int) -> None:
+    """Lower the last sequences of a batch so that it has at most `rows` rows."""
+    if sum(one.last - one.done for one in streams) <= rows:
+        return
+    shares = dict.fromkeys([one.name for one in streams], rows)
     if len(streams) > 1:
-        shares = divided(rows, {name: await one.waiting(done[name]) for name, one in streams.items()})
-    return {
-        name: await one.within(done[name], lasts[name], shares[name]) if shares[name] else lasts[name]
-        for name, one in streams.items()
-    }
+        shares = divided(rows, {one.name: await one.waiting() for one in streams})
+    for one in streams:
+        if shares[one.name]:
+            await one.limit(shares[one.name])
