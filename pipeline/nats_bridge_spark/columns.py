@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import StructField, StructType
 
 from nats_bridge_spark.errors import SchemaError
 
@@ -61,22 +62,9 @@ def _arrow_type(field: StructField) -> pa.DataType:
     wanted = COLUMNS.get(field.name)
     if wanted is None:
         raise SchemaError(f"column {field.name}: messages have none; they have {', '.join(COLUMNS)}")
+    allowed = (wanted, "binary") if field.name == "subject" else (wanted,)  # stored subjects need not be UTF-8
     found = field.dataType.simpleString()
-    is_subject = field.name == "subject"  # which can also be read as bytes, because stored subjects need not be UTF-8
-    if is_subject and found == "binary":
-        return pa.binary()
-    if found != wanted:
-        also = " or binary" if is_subject else ""
-        raise SchemaError(f"column {field.name}: is {wanted}{also}, not {found}")
-    if field.name == "headers":
-        return _headers_type(field.dataType)
-    return ARROW[wanted]
-
-
-def _headers_type(headers: DataType) -> pa.DataType:
-    """Return the type that Spark maps to Arrow; the nullable parts depend on the text of the user's schema."""
-    assert isinstance(headers, ArrayType)
-    header = headers.elementType
-    assert isinstance(header, StructType)
-    parts = [pa.field(part.name, pa.string(), nullable=part.nullable) for part in header.fields]
-    return pa.list_(pa.field("element", pa.struct(parts), nullable=headers.containsNull))
+    if found not in allowed:
+        raise SchemaError(f"column {field.name}: is {' or '.join(allowed)}, not {found}")
+    # Which parts of headers are nullable depends on the text of the user's schema.
+    return ARROW.get(found) or to_arrow_type(field.dataType)

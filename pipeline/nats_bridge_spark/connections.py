@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -107,26 +108,18 @@ def options_of_stream(
 
 
 @asynccontextmanager
-async def connected_by_options(
-    connection: ConnectionSettings, *, client_name: str = "nats-bridge-spark", no_echo: bool = False
-) -> AsyncIterator[Connection]:
-    """Open a connection described by the options of a data source, like `connected`. Errors name the options."""
-    async with AsyncExitStack() as stack:
-        try:
-            opened = await stack.enter_async_context(connected(connection, client_name=client_name, no_echo=no_echo))
-        except PipelineError as error:
-            raise type(error)(_by_options(error.message)) from None
-        yield opened
-
-
-@asynccontextmanager
 async def connected(
-    connection: ConnectionSettings, *, client_name: str = "nats-bridge-spark", no_echo: bool = False
+    connection: ConnectionSettings,
+    *,
+    client_name: str = "nats-bridge-spark",
+    no_echo: bool = False,
+    by_options: bool = False,
 ) -> AsyncIterator[Connection]:
     """An open connection, closed afterwards.
 
     Args:
         no_echo: whether the connection does not receive its own messages, as a `Publisher` requires.
+        by_options: whether errors name the options of the data source.
 
     Raises:
         PipelineError: credentials are refused, or TLS is not to be had.
@@ -134,14 +127,17 @@ async def connected(
     try:
         options = connect_options(connection, "servers") | {"no_echo": no_echo}
         opened = await open_connection("servers", options, client_name=client_name)
-    except ServerUnreachableError as error:
-        raise UnreachableError(str(error)) from None
     except BridgeError as error:
-        raise PipelineError(str(error)) from None
+        kind = UnreachableError if isinstance(error, ServerUnreachableError) else PipelineError
+        raise kind(_by_options(str(error)) if by_options else str(error)) from None
     try:
         yield opened
     finally:
         await opened.close()
+
+
+connected_by_options: Final = partial(connected, by_options=True)
+"""Open a connection described by the options of a data source."""
 
 
 def _check_together(names: Collection[str]) -> None:

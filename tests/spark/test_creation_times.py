@@ -15,13 +15,15 @@ from nats_bridge_spark.capture.capturing import CaptureRequest, capture
 from nats_bridge_spark.columns import read_schema
 from nats_bridge_spark.errors import DataLostError
 from nats_bridge_spark.progress import Progress
+from nats_bridge_spark.sink.partition_write import PartitionWrite
+from nats_bridge_spark.sink.plan import TaskPlace
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.stream_reader import StreamReader
 from tests.live.creation_times import CHANGE_IT, change_creation_time
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Servers
 from tests.spark.reading import spark_schema
-from tests.spark.test_rounds import ended, rounds_on
+from tests.spark.test_write_partition import ended, plan_of, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +53,7 @@ async def test_a_streaming_read(version: str, native_server: Servers, raw_peer: 
             found = reader.latestOffset(json.loads(json.dumps(begin)), ReadAllAvailable())
             return json.loads(json.dumps(found))  # type: ignore[no-any-return]  # as a checkpoint keeps it
 
-        def rows(begin: dict[str, Any], end: dict[str, Any]) -> list[int]:
+        def read(begin: dict[str, Any], end: dict[str, Any]) -> list[int]:
             parts = reader.partitions(begin, end)
             return [row["sequence"] for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
 
@@ -67,7 +69,7 @@ async def test_a_streaming_read(version: str, native_server: Servers, raw_peer: 
         await asyncio.to_thread(reader.latestOffset, ten, ReadMaxRows(2))
         assert (await asyncio.to_thread(reader.reportLatestOffset))["lag"] == 3
         more = await asyncio.to_thread(latest, ten)
-        assert await asyncio.to_thread(rows, ten, more) == [11, 12, 13, 14, 15]
+        assert await asyncio.to_thread(read, ten, more) == [11, 12, 13, 14, 15]
         without = {name: ten[name] for name in ("created", "sequence")}
         await recreate(peer, 20)
         for begin in (more, without):
@@ -82,18 +84,20 @@ async def test_a_streaming_read(version: str, native_server: Servers, raw_peer: 
 async def test_a_write(before: int, version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server(version) as server:
         peer = await raw_peer(server.url)
-        await peer.create_stream(name="S", subjects=["S"])
-        for number in range(before):
-            await peer.store(b"S", b"%d" % number)
-        async with rounds_on(server.url, "S") as (rounds, numbers):
-            await ended(rounds, numbers.bundle(before, 100))
+        await peer.create_stream(name="S", subjects=["S.>"])
+        await store(peer, before)
+        writing = PartitionWrite(plan_of(server.url, "S"), TaskPlace(0, 0))
+        try:
+            await ended(writing, rows("S", before, 100))
             peer = await change_creation_time(server, raw_peer, "S")
-            await ended(rounds, numbers.bundle(100, 200))
+            await ended(writing, rows("S", 100, 200))
             assert (await peer.api("STREAM.INFO.S"))["state"]["messages"] == 200
             await peer.recreate_stream("S")
             server.restart()
             with pytest.raises(DataLostError, match="stream 'S' was recreated while it was written to"):
-                await ended(rounds, numbers.bundle(200, 300))
+                await ended(writing, rows("S", 200, 300))
+        finally:
+            await writing.close()
 
 
 async def test_a_capture(

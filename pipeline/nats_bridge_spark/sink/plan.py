@@ -110,23 +110,16 @@ class RowLayout:
         Raises:
             SchemaError: a column is missing, unknown or of another type.
         """
-        at: dict[str, int] = {}
-        unknown = []
-        names = {"subject": "subject", "data": "data", "headers": "headers", "header_block": "header_block"}
-        names[id_column or "id"] = "id"
-        for index, column in enumerate(schema.fields):
-            role = names.get(column.name)
-            if role is None:
-                unknown.append(column.name)
-            else:
-                at[role] = index
+        names = {role: role for role in _ALLOWED if role != "id"} | {id_column or "id": "id"}
+        at = {names[name]: index for index, name in enumerate(schema.names) if name in names}
+        unknown = [name for name in schema.names if name not in names]
         for role, expected in (("subject", "a string"), ("data", "binary or a string")):
             if role not in at:
                 raise SchemaError(f"column {role}: missing; a message has a subject (a string) and data ({expected})")
         if id_column and "id" not in at:
             raise SchemaError(f"option idColumn: the rows have no column '{id_column}'")
         if unknown:
-            kept = ", ".join(f'"{schema.fields[index].name}"' for index in sorted(at.values()))
+            kept = ", ".join(f'"{schema.names[index]}"' for index in sorted(at.values()))
             word = "column" if len(unknown) == 1 else "columns"
             raise SchemaError(
                 f"{word} {', '.join(unknown)}: no part of a message (subject, data, headers or header_block, id);"
@@ -134,11 +127,10 @@ class RowLayout:
             )
         if "headers" in at and "header_block" in at:
             raise SchemaError("columns headers, header_block: both say what the headers are; select one of them")
-        types = {role: schema.fields[index].dataType.simpleString() for role, index in at.items()}
-        for role, allowed in _ALLOWED.items():
-            if role in types and types[role] not in allowed:
-                name = schema.fields[at[role]].name
-                raise SchemaError(f"column {name}: its type is {types[role]}, not {' or '.join(allowed)}")
+        for role, index in at.items():
+            found, allowed = schema.fields[index].dataType.simpleString(), _ALLOWED[role]
+            if found not in allowed:
+                raise SchemaError(f"column {schema.names[index]}: its type is {found}, not {' or '.join(allowed)}")
         return cls(at["subject"], at["data"], at.get("headers"), at.get("header_block"), at.get("id"))
 
 

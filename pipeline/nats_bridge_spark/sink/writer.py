@@ -34,10 +34,15 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     Raises:
         PipelineError: (marked) options or columns are wrong, or the stream does not exist.
     """
+
+    async def target(options: WriteOptions) -> StreamState:
+        async with connected_by_options(options.connection) as link:
+            return await state_of(link, options.stream)
+
     with marking():
         plan = _plan_of(options, schema, overwrite, streaming=False)
         write_id, after = named_write(plan.options.write_id)
-        state = asyncio.run(_state(plan.options))
+        state = asyncio.run(target(plan.options))
         repeats = plan.options.write_id is not None
         end = after if repeats else state.last
         return JetStreamWriter(replace(plan, write_id=write_id, after=end, known=state.known, repeats=repeats))
@@ -57,11 +62,6 @@ def _plan_of(options: Mapping[str, str], schema: StructType, overwrite: bool, *,
         raise OptionError(_OVERWRITE)
     read = WriteOptions.of(options)
     return WritePlan(read, RowLayout.of(schema, read.id_column), streaming=streaming)
-
-
-async def _state(options: WriteOptions) -> StreamState:
-    async with connected_by_options(options.connection) as link:
-        return await state_of(link, options.stream)
 
 
 class _Writer:

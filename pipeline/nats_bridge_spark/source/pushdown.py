@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -47,16 +47,29 @@ _LAST_NS: Final = 9_200_000_000 * 10**9
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+_Condition: TypeAlias = tuple[str, type[Filter], Any]
+"""A filter's column, its kind, and its value: text for `subject`, an integer otherwise, of microseconds for `time`."""
+
+
+def _condition(one: Filter) -> _Condition | None:
+    """Return a filter that reads can apply; None for another one."""
+    column, kind, value = getattr(one, "attribute", ()), type(one), getattr(one, "value", None)
+    if column == ("subject",) and kind in (*_EQUAL, StringStartsWith) and isinstance(value, str):
+        return "subject", kind, value
+    if kind not in _COMPARISONS:
+        return None
+    if column in (("sequence",), ("time_ns",)) and isinstance(value, int) and not isinstance(value, bool):
+        return column[0], kind, value
+    if column == ("time",) and isinstance(value, datetime) and value.tzinfo is not None:
+        return "time", kind, (value - _EPOCH) // timedelta(microseconds=1)
+    return None
+
+
 def is_applied(one: Filter) -> bool:
     """Return whether a read only returns rows that pass a filter, so Spark need not evaluate it."""
-    column, value = getattr(one, "attribute", ()), getattr(one, "value", None)
-    if column in (("sequence",), ("time_ns",)):
-        return isinstance(one, IsNotNull) or (type(one) in _COMPARISONS and _is_integer(value))
-    if column == ("time",):
-        return isinstance(one, IsNotNull) or (type(one) in _COMPARISONS and _is_moment(value))
-    if column == ("subject",):
-        return isinstance(one, IsNotNull) or (isinstance(one, (*_EQUAL, StringStartsWith)) and isinstance(value, str))
-    return False
+    if isinstance(one, IsNotNull):
+        return one.attribute in (("sequence",), ("time_ns",), ("time",), ("subject",))
+    return _condition(one) is not None
 
 
 def passing(
@@ -68,18 +81,13 @@ def passing(
         times: when they were stored, in nanoseconds since 1970.
     """
     kept = np.ones(len(sequences), np.bool_)
-    for one in filters:
-        column, value = getattr(one, "attribute", ()), getattr(one, "value", None)
-        if isinstance(one, IsNotNull):
-            continue
-        if column == ("subject",):
-            assert isinstance(value, str)
-            same = pc.starts_with if isinstance(one, StringStartsWith) else pc.equal
+    for column, kind, value in filter(None, map(_condition, filters)):
+        if column == "subject":
+            same = pc.starts_with if kind is StringStartsWith else pc.equal
             kept &= same(subjects, value.encode()).to_numpy(zero_copy_only=False)
-        elif column == ("time",):
-            kept &= _COMPARISONS[type(one)](times // 1000, _microseconds_since_1970(value))
         else:
-            kept &= _COMPARISONS[type(one)](sequences if column == ("sequence",) else times, value)
+            numbers = {"sequence": sequences, "time_ns": times, "time": times // 1000}[column]
+            kept &= _COMPARISONS[kind](numbers, value)
     return kept
 
 
@@ -87,60 +95,40 @@ def narrowed(options: ReadOptions, filters: Iterable[Filter]) -> ReadOptions:
     """Return the options of a read with at least all messages that pass all filters, and as few others as possible."""
     filters = tuple(filters)
     options = replace(options, applied=(*options.applied, *filter(is_applied, filters)))
-    for one in filters:
-        column = getattr(one, "attribute", ())
-        value: Any = getattr(one, "value", None)
-        if column == ("sequence",) and _is_integer(value):
-            options = _by_sequence(options, one, value)
-        elif column == ("time_ns",) and _is_integer(value):
-            options = _by_time(options, one, value)
-        elif column == ("time",) and _is_moment(value):
-            options = _by_time(options, one, _microseconds_since_1970(value) * 1000)
-        elif column == ("subject",) and not options.subjects:
-            options = replace(options, pushed_subject=_subject(one, value) or options.pushed_subject)
+    for column, kind, value in filter(None, map(_condition, filters)):
+        if column == "sequence":
+            options = _by_sequence(options, kind, value)
+        elif column == "subject":
+            if not options.subjects:
+                options = replace(options, pushed_subject=_subject(kind, value) or options.pushed_subject)
+        else:
+            options = _by_time(options, kind, value if column == "time_ns" else value * 1000)
     return options
 
 
-def _by_sequence(options: ReadOptions, one: Filter, value: int) -> ReadOptions:
-    if isinstance(one, _AT_LEAST):
-        first = value + isinstance(one, GreaterThan)
+def _by_sequence(options: ReadOptions, kind: type[Filter], value: int) -> ReadOptions:
+    if kind in _AT_LEAST:
+        first = value + (kind is GreaterThan)
         options = replace(options, start_sequence=max(first, options.start_sequence or 1))
-    if isinstance(one, _AT_MOST):
-        last = value - isinstance(one, LessThan)
+    if kind in _AT_MOST:
+        last = value - (kind is LessThan)
         known = options.end_sequence
         options = replace(options, end_sequence=last if known is None else min(last, known))
     return options
 
 
-def _by_time(options: ReadOptions, one: Filter, nanoseconds: int) -> ReadOptions:
-    if isinstance(one, _AT_LEAST):
+def _by_time(options: ReadOptions, kind: type[Filter], nanoseconds: int) -> ReadOptions:
+    if kind in _AT_LEAST:
         options = replace(options, since_ns=max(min(nanoseconds - _SLACK_NS, _LAST_NS), options.since_ns or 0))
-    if isinstance(one, _AT_MOST):
+    if kind in _AT_MOST:
         until = min(max(nanoseconds + _SLACK_NS, 0), _LAST_NS)
         options = replace(options, until_ns=until if options.until_ns is None else min(until, options.until_ns))
     return options
 
 
-def _subject(one: Filter, value: Any) -> str | None:
+def _subject(kind: type[Filter], value: str) -> str | None:
     """Return a consumer filter that selects everything that passes the query's filter; None for everything."""
-    if not isinstance(value, str):
-        return None
-    if isinstance(one, _EQUAL):
+    if kind is not StringStartsWith:
         return value if is_valid_publish(value.encode()) else None
-    if isinstance(one, StringStartsWith):
-        tokens, dot, _ = value.rpartition(".")
-        return f"{tokens}.>" if dot and is_valid_publish(tokens.encode()) else None
-    return None  # several subjects would need a server from 2.10 on
-
-
-def _microseconds_since_1970(value: Any) -> int:
-    since: timedelta = value - _EPOCH
-    return since // timedelta(microseconds=1)
-
-
-def _is_moment(value: Any) -> bool:
-    return isinstance(value, datetime) and value.tzinfo is not None
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    tokens, dot, _ = value.rpartition(".")
+    return f"{tokens}.>" if dot and is_valid_publish(tokens.encode()) else None

@@ -71,28 +71,18 @@ class _Reading:
     async def portions(self) -> AsyncGenerator[Arrived, None]:
         """Yield the messages in portions of a good size for record batches."""
         async with connected_by_options(self.options.connection) as connection:
-            state = await state_of(connection, self.part.stream)
-            self._check(state, self.part.first)
             at = self.part.first
-            gathered: list[Arrived] = []
-            rows = size = 0
-            async with contextlib.aclosing(self._messages(connection)) as arriving:
-                async for arrived in arriving:
-                    if not self.options.payload:
-                        arrived = arrived.without_size_headers()
-                    gathered.append(arrived)
-                    rows += len(arrived)
-                    size += arrived.size
-                    if rows >= _ROWS or size >= _BYTES:
-                        portion = Arrived.joined(gathered)
-                        yield await self._whole(connection, portion, at)
-                        at = portion.last + 1
-                        gathered, rows, size = [], 0, 0
-            if gathered:
-                portion = Arrived.joined(gathered)
-                yield await self._whole(connection, portion, at)
-                at = portion.last + 1
-            self._check(await state_of(connection, state.name), at)
+            self._check(await state_of(connection, self.part.stream), at)
+            async with contextlib.aclosing(_joined(self._messages(connection))) as portions:
+                async for portion in portions:
+                    sequences, _ = portion.numbers()
+                    # Missing sequences may never have had messages.
+                    if portion.last - at + 1 != len(portion):
+                        gap = int(np.argmax(sequences != np.arange(at, at + len(sequences))))
+                        self._check(await state_of(connection, self.part.stream), at + gap)
+                    yield portion
+                    at = portion.last + 1
+            self._check(await state_of(connection, self.part.stream), at)
 
     async def _messages(self, connection: Connection) -> AsyncGenerator[Arrived, None]:
         """Yield the messages that still exist in the range.
@@ -115,7 +105,7 @@ class _Reading:
                         if at > last + 1:
                             arrived = arrived.first(int(np.searchsorted(arrived.numbers()[0], last, "right")))
                         if len(arrived):
-                            yield arrived
+                            yield arrived if self.options.payload else arrived.without_size_headers()
                         if at > last:
                             return
             except ApiError as error:
@@ -131,14 +121,6 @@ class _Reading:
                 if not await holds_any(connection, stream, self.part.subjects, at, last, unknown=False):
                     return
                 await self._await_server(connection, until, f"message {at} or a later one does not come")
-
-    async def _whole(self, connection: Connection, portion: Arrived, at: int) -> Arrived:
-        """Return the portion if nothing before or in it was lost. Missing sequences may never have had messages."""
-        sequences, _ = portion.numbers()
-        if sequences[-1] - at + 1 != len(sequences):
-            gap = int(np.argmax(sequences != np.arange(at, at + len(sequences))))
-            self._check(await state_of(connection, self.part.stream), at + gap)
-        return portion
 
     def _check(self, state: StreamState, at: int) -> None:
         """Check that the stream is the planned one, and still has the messages from a sequence of the range on."""
@@ -165,3 +147,15 @@ class _Reading:
                 " run the job again when the server is back"
             ) from None
         self._check(state, self.part.last + 1)
+
+
+async def _joined(messages: AsyncGenerator[Arrived, None]) -> AsyncGenerator[Arrived, None]:
+    gathered: list[Arrived] = []
+    async with contextlib.aclosing(messages):
+        async for arrived in messages:
+            gathered.append(arrived)
+            if sum(map(len, gathered)) >= _ROWS or sum(part.size for part in gathered) >= _BYTES:
+                yield Arrived.joined(gathered)
+                gathered = []
+    if gathered:
+        yield Arrived.joined(gathered)

@@ -49,12 +49,11 @@ class Arrived:
         """Join parts in order; at least one."""
         if len(parts) == 1:
             return parts[0]
-        return cls(
-            pa.concat_arrays([part.subjects for part in parts]),
-            pa.concat_arrays([part.replies for part in parts]),
-            pa.concat_arrays([part.blocks for part in parts]),
-            pa.concat_arrays([part.payloads for part in parts]),
-        )
+        return cls(*map(pa.concat_arrays, zip(*[part._columns for part in parts], strict=True)))
+
+    @property
+    def _columns(self) -> tuple[pa.BinaryArray, ...]:
+        return self.subjects, self.replies, self.blocks, self.payloads
 
     def __len__(self) -> int:
         return len(self.replies)
@@ -77,12 +76,12 @@ class Arrived:
 
     def first(self, count: int) -> Self:
         """Return the first `count` messages."""
-        return type(self)(self.subjects[:count], self.replies[:count], self.blocks[:count], self.payloads[:count])
+        return type(self)(*(part[:count] for part in self._columns))
 
     def kept(self, kept: np.ndarray) -> Self:
         """Return the messages for which the mask is true."""
         mask = pa.array(kept)
-        return type(self)(*(part.filter(mask) for part in (self.subjects, self.replies, self.blocks, self.payloads)))
+        return type(self)(*(part.filter(mask) for part in self._columns))
 
     def without_size_headers(self) -> Self:
         """Return the messages without the header that servers append to each if they leave out payloads.
@@ -172,19 +171,17 @@ def _subjects(subjects: pa.BinaryArray, sequences: np.ndarray, kind: pa.DataType
     try:
         return subjects.cast(kind)
     except pa.ArrowInvalid:
-        at = next(i for i, subject in enumerate(subjects.to_pylist()) if not _is_text(subject))
+        at = _first_unreadable(subjects)
         raise SchemaError(
             f"stream '{stream}': the subject of message {sequences[at]} is not UTF-8: {subjects[at].as_py()!r};"
             " read it with a schema that says `subject binary`"
         ) from None
 
 
-def _is_text(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+def _first_unreadable(column: pa.BinaryArray) -> int:
+    """Return the place of the first value that is not UTF-8."""
+    values: list[bytes] = column.to_pylist()
+    return next(at for at, value in enumerate(values) if value.decode(errors="replace").encode() != value)
 
 
 def header_fields(blocks: pa.BinaryArray, sequences: np.ndarray, kind: pa.DataType, stream: str) -> pa.Array:
@@ -206,7 +203,7 @@ def header_fields(blocks: pa.BinaryArray, sequences: np.ndarray, kind: pa.DataTy
     try:
         text = blocks.cast(pa.string())
     except pa.ArrowInvalid:
-        at = next(i for i, block in enumerate(blocks.to_pylist()) if not _is_text(block))
+        at = _first_unreadable(blocks)
         raise SchemaError(
             f"stream '{stream}': a header of message {sequences[at]} is not UTF-8;"
             " read header_block, which has the bytes, instead of headers"
