@@ -42,7 +42,7 @@ class JetStreamDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the planner and reader of a batch."""
-        from nats_bridge_spark.source.batch_reader import BatchReader
+        from nats_bridge_spark.source.range_reader import BatchReader
 
         with marking():
             return BatchReader(*self._read(schema))

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from nats_bridge_spark.columns import DEFAULT, read_schema
-from nats_bridge_spark.source.batch_reader import BatchReader
+from nats_bridge_spark.source.range_reader import BatchReader
 from nats_bridge_spark.source.read_options import ReadOptions
 
 TYPES: dict[str, DataType] = {

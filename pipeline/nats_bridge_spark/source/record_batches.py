@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, Self
@@ -143,26 +143,17 @@ def record_batch(messages: Arrived, stream: str, schema: pa.Schema, applied: tup
     if applied:
         kept = passing(applied, sequences, times, messages.subjects)
         messages, sequences, times = messages.kept(kept), sequences[kept], times[kept]
-    columns: list[pa.Array] = []
-    for field in schema:
-        name = field.name
-        if name == "stream":
-            columns.append(pa.repeat(pa.scalar(stream, field.type), len(messages)))
-        elif name == "subject":
-            columns.append(_subjects(messages.subjects, sequences, field.type, stream))
-        elif name == "sequence":
-            columns.append(pa.array(sequences))
-        elif name == "time_ns":
-            columns.append(pa.array(times))
-        elif name == "time":
-            columns.append(pa.array(times // 1000).cast(field.type))
-        elif name == "headers":
-            columns.append(header_fields(messages.blocks, sequences, field.type, stream))
-        elif name == "header_block":
-            columns.append(messages.blocks)
-        else:
-            columns.append(messages.payloads)
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    making: dict[str, Callable[[pa.DataType], pa.Array]] = {
+        "stream": lambda kind: pa.repeat(pa.scalar(stream, kind), len(messages)),
+        "subject": lambda kind: _subjects(messages.subjects, sequences, kind, stream),
+        "sequence": lambda _: pa.array(sequences),
+        "time": lambda kind: pa.array(times // 1000).cast(kind),
+        "time_ns": lambda _: pa.array(times),
+        "headers": lambda kind: header_fields(messages.blocks, sequences, kind, stream),
+        "header_block": lambda _: messages.blocks,
+        "data": lambda _: messages.payloads,
+    }
+    return pa.RecordBatch.from_arrays([making[field.name](field.type) for field in schema], schema=schema)
 
 
 def _subjects(subjects: pa.BinaryArray, sequences: np.ndarray, kind: pa.DataType, stream: str) -> pa.Array:
