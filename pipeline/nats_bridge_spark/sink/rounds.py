@@ -312,7 +312,8 @@ class Rounds:
 
     async def _recovered(self) -> None:
         """Begin the next round after an interrupted one."""
-        if self._known is not None and not self._known.messages and self._confirmed and not self._life.over:
+        is_stored = self._confirmed or self._reported
+        if self._known is not None and not self._known.messages and is_stored and not self._life.over:
             self._known = self._found = KnownStream.of(await self.info())  # it was empty
         while self._life.over:
             if self._error is not None:
