@@ -41,8 +41,6 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
 }
 """The data source's connection options, with the place of each in a connection of the configuration."""
 
-_BY_LOWER: Final = {name.lower(): (name, path) for name, path in FIELDS.items()}
-
 _CREDENTIALS: Final = ("creds", "nkeySeedFile", "tokenFile", "user")
 _WITH_A_CONTEXT: Final = frozenset({"context", "inboxPrefix", "connectTimeout"})
 
@@ -57,21 +55,19 @@ _NAMES: Final = re.compile(
 
 
 def connection_of(options: Mapping[str, str]) -> ConnectionSettings:
-    """Return the connection described by the options of a data source. Other options are ignored.
+    """Return the connection described by the options of a data source, named as in `FIELDS`. Others are ignored.
 
     Raises:
         OptionError: a value is invalid, or neither servers nor a context is given.
     """
     given: dict[str, Any] = {}
-    names = []
-    for key, value in options.items():
-        if key.lower() in _BY_LOWER:
-            name, path = _BY_LOWER[key.lower()]
-            names.append(name)
-            place = given
-            for part in path[:-1]:
-                place = place.setdefault(part, {})
-            place[path[-1]] = _number(name, value) if name == "connectTimeout" else value
+    names = [name for name in FIELDS if name in options]
+    for name in names:
+        *outer, last = FIELDS[name]
+        place = given
+        for part in outer:
+            place = place.setdefault(part, {})
+        place[last] = _number(name, options[name]) if name == "connectTimeout" else options[name]
     if not given.get("servers") and not given.get("context"):
         raise OptionError('option servers: missing; set .option("servers", "nats://127.0.0.1:4222"), or context')
     _check_together(names)

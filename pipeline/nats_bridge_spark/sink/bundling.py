@@ -34,9 +34,9 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
-from typing import Any
 from zlib import crc32
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -48,12 +48,13 @@ from nats_transforms import header_block
 from nats_transforms.republish import unpublishable
 
 _MOST_SUBJECTS = 65_536
-_MOST_NAMES = 4096
 _ID = b"Nats-Msg-Id"
 _ID_LINE = b"\nNats-Msg-Id:"
 _BEFORE_ID = constant(b"NATS/1.0\r\nNats-Msg-Id: ")
 _BEHIND_ID = constant(b"\r\n\r\n")
 _DASH = constant(b"-")
+_CRLF = constant(b"\r\n")
+_NAME = r"^[^\x00-\x20:\x7f]+$"
 
 
 class BundleBuilder:
@@ -83,7 +84,6 @@ class BundleBuilder:
         self._check_subjects = check_subjects
         self._limit = min(max_payload, target.max_message_size or max_payload)
         self._known: dict[bytes, int] = {}  # subjects that are the stream's, with their checksums
-        self._names: set[bytes] = set()
 
     def build(self, batch: pa.RecordBatch, first: int) -> RowBundle:
         """Messages of the rows that are not stored yet, in order.
@@ -199,36 +199,22 @@ class BundleBuilder:
         if layout.headers is None:
             return [b""] * batch.num_rows
         column = batch.column(layout.headers)
-        counts = [count or 0 for count in column.value_lengths().to_pylist()]
-        names: list[Any]
-        values: list[bytes | None]
-        names, values = (_binary(part).to_pylist() for part in column.flatten().flatten())
-        known = self._names
-        blocks: list[bytes] = []
-        end = 0
-        for row, count in enumerate(counts, first):
-            start, end = end, end + count
-            if not count:
-                blocks.append(b"")
-                continue
-            lines = []
-            for name, value in zip(names[start:end], values[start:end], strict=True):
-                if name not in known:
-                    known.add(self._checked(name, row))
-                if value is None or b"\n" in value or b"\r" in value:
-                    shown = "null" if value is None else f"'{said(value)}'"
-                    raise self._place.wrong(row, f"header {said(name)}: its value {shown} is not one line")
-                lines.append(b"%b: %b\r\n" % (name, value))
-            blocks.append(b"NATS/1.0\r\n%b\r\n" % b"".join(lines))
-        return blocks
-
-    def _checked(self, name: bytes | None, row: int) -> bytes:
-        if not name or name != b"".join(name.split()) or b":" in name or min(name) < 0x21 or max(name) == 0x7F:
-            shown = "null" if name is None else f"'{said(name)}'"
-            raise self._place.wrong(row, f"{shown} cannot be the name of a header: no spaces, no colon, not empty")
-        if len(self._names) >= _MOST_NAMES:
-            self._names.clear()
-        return name
+        ends = np.cumsum(column.value_lengths().fill_null(0).to_numpy())
+        names, values = (_binary(part) for part in column.flatten().flatten())
+        named = pc.match_substring_regex(names, _NAME).fill_null(False)
+        sound = pc.and_(named, pc.invert(pc.match_substring_regex(values, "[\r\n]")).fill_null(False))
+        if (at := pc.index(sound, False).as_py()) >= 0:
+            row, name, value = int(np.searchsorted(ends, at, "right")), names[at].as_py(), values[at].as_py()
+            if named[at].as_py():
+                why = f"header {said(name)}: its value {_quoted(value)} is not one line"
+            else:
+                why = f"{_quoted(name)} cannot be the name of a header: no spaces, no colon, not empty"
+            raise self._place.wrong(first + row, why)
+        lines = joined(names, constant(b": "), values, _CRLF)
+        bodies = pc.binary_join(pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), lines), b"")
+        blocks = joined(constant(header_block.START), bodies, _CRLF)
+        found: list[bytes] = pc.if_else(pc.greater(pc.binary_length(bodies), 0), blocks, constant(b"")).to_pylist()
+        return found
 
     def _learn_all(self, subjects: pa.Array, first: int) -> None:
         """Check that the stream stores all subjects, and keep their checksums."""
@@ -287,3 +273,7 @@ def _binary(column: pa.Array) -> pa.Array:
         return column.cast(pa.binary())
     # For a slice of more than 2 GiB, a cast would check its position instead of its size.
     return pa.array(column.cast(pa.large_binary()).to_pylist(), pa.binary())
+
+
+def _quoted(text: bytes | None) -> str:
+    return "null" if text is None else f"'{said(text)}'"
