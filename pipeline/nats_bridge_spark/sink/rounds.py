@@ -393,5 +393,4 @@ class Rounds:
 
 
 def _left(messages: RowBundle, stored: StoredRows) -> RowBundle:
-    """Return the rows that are not stored."""
     return messages.kept([at for at, block in enumerate(messages.blocks.to_pylist()) if not stored.has(block)])

@@ -170,7 +170,6 @@ def _subjects(subjects: pa.BinaryArray, sequences: np.ndarray, kind: pa.DataType
 
 
 def _first_unreadable(column: pa.BinaryArray) -> int:
-    """Return the place of the first value that is not UTF-8."""
     values: list[bytes] = column.to_pylist()
     return next(at for at, value in enumerate(values) if value.decode(errors="replace").encode() != value)
 
