@@ -57,7 +57,7 @@ async def test_deliveries_that_went_with_the_connection_break_it(
     subscribe, first_connection = connection.client.subscribe_batches, wire.connections
     begun, lost = asyncio.Event(), asyncio.Event()
 
-    async def losing(subject: str, on_batch: OnBatch, on_control: OnControl) -> BatchSubscription:
+    async def losing(subject: str, on_batch: OnBatch, on_control: OnControl, **_: None) -> BatchSubscription:
         """Lose what follows the first messages; a server may send it before it says that it made the consumer."""
 
         def on_less(batch: list[Delivered]) -> None:
@@ -139,7 +139,7 @@ async def test_a_delivery_that_is_missing_among_others_breaks_it(
     connection = await open_connection("default", {"servers": [url]}, client_name="test")
     subscribe = connection.client.subscribe_batches
 
-    async def losing(subject: str, on_batch: OnBatch, on_control: OnControl) -> BatchSubscription:
+    async def losing(subject: str, on_batch: OnBatch, on_control: OnControl, **_: None) -> BatchSubscription:
         def on_less(batch: list[Delivered]) -> None:
             if kept := [message for message in batch if message[3] != b"3"]:
                 on_batch(kept)
