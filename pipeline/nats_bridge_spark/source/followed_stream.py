@@ -134,10 +134,12 @@ class FollowedStream:
         """Return whether the stream's leader has messages of the batch to read."""
         if self.last <= self.done or self.last < self.state.first or not self.state.messages:
             return False
-        if not self.options.filters and self.state.deleted == ():
+        if not self.options.subjects and self.state.deleted == ():
             return True  # the last message exists
         # If the user may not ask, a task finds out.
-        return await holds_any(self.connection, self.name, self.options.filters, self.done + 1, self.last, unknown=True)
+        return await holds_any(
+            self.connection, self.name, self.options.subjects, self.done + 1, self.last, unknown=True
+        )
 
     def require_same(self, position: Position) -> None:
         """Check that it is the stream of a position.

@@ -31,7 +31,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -46,7 +46,6 @@ from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.stream_state import StreamState, state_of, states_of
 from nats_transforms.dialect import server_dialect
-from nats_transforms.timestamp import rfc3339_nano
 
 CORES: Final = "NATS_BRIDGE_SPARK_CORES"
 """The environment variable in which `pyspark_jetstream.register` passes Spark's default parallelism."""
@@ -132,8 +131,6 @@ async def _plan(connection: Connection, options: ReadOptions, share: int | None)
     except ApiError as error:
         if error.err_code != _NOT_AMONG_THE_STREAMS:
             raise
-        if options.pushed_subject and not options.subjects:
-            return await cut(connection, replace(options, pushed_subject=None), state, first, last, share=share)
         raise OptionError(
             f"option subjects: server {connection.server_version} takes only filters that lie within the stream's"
             f" subjects, and not {', '.join(options.subjects)}"
@@ -168,7 +165,7 @@ async def cut(
     ends = sorted({*ends, last})
     starts = [first, *(end + 1 for end in ends[:-1])]
     return [
-        SequenceRange(state.name, state.known, start, end, options.filters)
+        SequenceRange(state.name, state.known, start, end, options.subjects)
         for start, end in zip(starts, ends, strict=True)
     ]
 
@@ -207,9 +204,9 @@ class SequenceCounts:
         cls, connection: Connection, options: ReadOptions, state: StreamState, first: int, last: int
     ) -> SequenceCounts:
         """Count from the first sequence to the last."""
-        if state.deleted == () and not options.filters:
+        if state.deleted == () and not options.subjects:
             return cls(first, last, last - first + 1, {}, None)
-        after = Replay(connection.api, options.stream, options.filters).after
+        after = Replay(connection.api, options.stream, options.subjects).after
         behind_all, behind_none = await after(first - 1), await after(last)
         total = max(0, behind_all - behind_none)
 
@@ -253,14 +250,8 @@ async def _bounds(connection: Connection, options: ReadOptions, state: StreamSta
     newest = datetime.fromisoformat(state.last_time) + timedelta(seconds=1)
     ends = options.end_time and datetime.fromisoformat(options.end_time) <= newest
     before = Replay(connection.api, options.stream).before
-    for time in (options.start_time, _rfc3339(options.since_ns)):
-        if time:
-            first = max(first, await before(time) + 1)
-    for time in (options.end_time if ends else None, _rfc3339(options.until_ns)):
-        if time:
-            last = min(last, await before(time))
+    if options.start_time:
+        first = max(first, await before(options.start_time) + 1)
+    if options.end_time and ends:
+        last = min(last, await before(options.end_time))
     return first, last
-
-
-def _rfc3339(nanoseconds: int | None) -> str | None:
-    return None if nanoseconds is None else rfc3339_nano(nanoseconds).decode()

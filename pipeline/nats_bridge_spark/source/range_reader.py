@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.waiting import LEADER_AWAY
@@ -21,7 +21,6 @@ from nats_bridge_spark.errors import DataLostError, UnreachableError, marking
 from nats_bridge_spark.source.bulk_parsing import BulkParser
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.planning import SequenceRange, planned
-from nats_bridge_spark.source.pushdown import is_applied, narrowed
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.record_batches import Arrived, record_batch
 from nats_bridge_spark.source.stream_state import StreamState, holds_any, state_of
@@ -33,18 +32,15 @@ _BYTES: Final = 8 * 1024 * 1024
 
 
 class BatchReader(DataSourceReader):
-    """Reads the messages that the stream has when the read is planned."""
+    """Reads the messages that the stream has when the read is planned.
+
+    It has no `pushFilters`. Spark keeps the plan of a read with pushed filters for all queries of the same DataFrame,
+    also for those with other filters, which then miss rows (PySpark 4.3.0).
+    """
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
-        # Not a method of the class: Spark refuses readers with one unless its setting for pushing down is on.
-        self.__dict__["pushFilters"] = _PushFilters(self)
-
-    def narrow(self, filters: list[Filter]) -> None:
-        """Narrow the read by the filters."""
-        with marking():
-            self._options = narrowed(self._options, filters)
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges that tasks read, one each."""
@@ -55,21 +51,6 @@ class BatchReader(DataSourceReader):
         """Yield a task's rows. If there is nothing to read, Spark passes a partition of another type."""
         if isinstance(partition, SequenceRange):
             yield from read_range(self._options, self._schema, partition)
-
-
-class _PushFilters:
-    """The hook that Spark calls if `spark.sql.python.filterPushdown.enabled` is on."""
-
-    # Spark checks here whether a reader has it. If the setting is off, it must find the base class's.
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: BatchReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> list[Filter]:
-        """Narrow the read. Return the filters that Spark has to evaluate on the rows."""
-        self._reader.narrow(filters)
-        return [one for one in filters if not is_applied(one)]
 
 
 def read_range(options: ReadOptions, schema: pa.Schema, part: SequenceRange) -> Iterator[pa.RecordBatch]:
@@ -84,7 +65,7 @@ def read_range(options: ReadOptions, schema: pa.Schema, part: SequenceRange) -> 
         parts = _Reading(options, part).portions()
         try:
             while (messages := loop.run(_following(parts))) is not None:
-                yield record_batch(messages, part.stream, schema, options.applied)
+                yield record_batch(messages, part.stream, schema)
         finally:
             with contextlib.suppress(RuntimeError):  # interrupted while it runs: it ends with the loop
                 loop.run(parts.aclose())
@@ -98,7 +79,7 @@ async def arriving(options: ReadOptions, schema: pa.Schema) -> AsyncGenerator[pa
     for part in await planned(options):
         async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
             async for messages in portions:
-                yield record_batch(messages, part.stream, schema, options.applied)
+                yield record_batch(messages, part.stream, schema)
 
 
 async def _following(parts: AsyncGenerator[Arrived, None]) -> Arrived | None:

@@ -16,7 +16,7 @@ from nats_transforms.subject import is_valid_filter
 from nats_transforms.subject_patterns import Pattern
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter
+    pass
 
 _FIRST_YEAR, _LAST_YEAR = 1970, 2261
 """Servers count nanoseconds since 1970 in 64 bits, and treat later times as past."""
@@ -31,10 +31,6 @@ class ReadOptions:
         streams: the names of several streams, with * for any characters; none for a single one.
         start_time: RFC 3339; messages stored then or later.
         end_time: RFC 3339; messages stored before.
-        since_ns: messages stored before, in nanoseconds since 1970, may be left out.
-        until_ns: messages stored after may be left out.
-        pushed_subject: messages with other subjects than this filter's may be left out.
-        applied: filters of a query; rows that do not pass them are left out.
         min_rows_per_trigger: the minimum number of messages in a batch of a streaming read; None for any.
         max_trigger_delay: seconds after the batch before, when one begins with fewer.
         patience: seconds that a task waits for a server without getting one message more.
@@ -48,10 +44,6 @@ class ReadOptions:
     end_sequence: int | None = None
     start_time: str | None = None
     end_time: str | None = None
-    since_ns: int | None = None
-    until_ns: int | None = None
-    pushed_subject: str | None = None
-    applied: tuple[Filter, ...] = ()
     partitions: int | None = None
     payload: bool = True
     max_rows_per_trigger: int | None = None
@@ -59,11 +51,6 @@ class ReadOptions:
     max_trigger_delay: float = 900.0
     fail_on_data_loss: bool = True
     patience: int = 30
-
-    @property
-    def filters(self) -> tuple[str, ...]:
-        """The filters of consumers; none for all messages."""
-        return self.subjects or ((self.pushed_subject,) if self.pushed_subject else ())
 
     def of_stream(self, name: str) -> ReadOptions:
         """Return the options for one of the streams."""

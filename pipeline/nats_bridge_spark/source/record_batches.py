@@ -11,12 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import Filter
 
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge_spark.errors import SchemaError
-from nats_bridge_spark.source.pushdown import passing
 from nats_transforms import header_block
 
 _PLAIN: Final = 8
@@ -133,16 +131,13 @@ def _bytes(texts: pa.BinaryArray) -> npt.NDArray[np.uint8]:
     return np.frombuffer(values, np.uint8)[first:last]
 
 
-def record_batch(messages: Arrived, stream: str, schema: pa.Schema, applied: tuple[Filter, ...] = ()) -> pa.RecordBatch:
-    """Messages of one stream as one batch, in their order, without those that do not pass the filters.
+def record_batch(messages: Arrived, stream: str, schema: pa.Schema) -> pa.RecordBatch:
+    """Messages of one stream as one batch, in their order.
 
     Raises:
         SchemaError: a subject or header is not UTF-8, and is read as a string.
     """
     sequences, times = messages.numbers()
-    if applied:
-        kept = passing(applied, sequences, times, messages.subjects)
-        messages, sequences, times = messages.kept(kept), sequences[kept], times[kept]
     making: dict[str, Callable[[pa.DataType], pa.Array]] = {
         "stream": lambda kind: pa.repeat(pa.scalar(stream, kind), len(messages)),
         "subject": lambda kind: _subjects(messages.subjects, sequences, kind, stream),
