@@ -166,9 +166,30 @@ def test_tables_and_numbers_are_those_of_the_manifests() -> None:
     assert "4222" in str(policy["spec"]["egress"])
 
 
+TWO_CLUSTERS = """
+connections:
+  east:
+    servers: ["tls://nats.nats.svc:4222"]
+    tls:
+      ca: /etc/nats-bridge-credentials/ca.crt
+      cert: /etc/nats-bridge-credentials/tls.crt
+      key: /etc/nats-bridge-credentials/tls.key
+  west:
+    servers: ["tls://nats.west.example.com:4443"]
+    tls: {ca: /etc/west-tls/ca.crt, cert: /etc/west-tls/tls.crt, key: /etc/west-tls/tls.key}
+leadership: {connection: east}
+rules:
+  - name: orders
+    kind: mirror
+    stream: ORDERS_COPY
+    mirror: {name: ORDERS, from: west, subject_transforms: [{src: "orders.>", dest: "orders.>"}]}
+    to: east
+"""
+
+
 def test_the_two_clusters_of_the_page_are_reached(tmp_path: Path) -> None:
     config, values = tmp_path / "bridge.yaml", tmp_path / "values.yaml"
-    config.write_text(BLOCKS["# bridge.yaml"], "utf-8")
+    config.write_text(TWO_CLUSTERS, "utf-8")
     values.write_text(BLOCKS["# values.yaml"], "utf-8")
     unreadable: list[str] = []
     assert load(config, {}, unreadable=unreadable).leadership
