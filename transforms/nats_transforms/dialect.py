@@ -64,8 +64,8 @@ class Dialect:
     left_and_right: bool = _since((2, 10, 16))
     # Lengths and positions beyond 32 bits are refused. Previously, they lost their upper bits.
     int32_arguments_checked: bool = _since((2, 11, 8), (2, 12, 0))
-    # `partition(n)` hashes the whole subject. More than 2147483647 partitions are refused. A source without wildcards
-    # allows `partition` and `random`, and the indexes of `partition` are ignored.
+    # `partition(n)` hashes the whole subject. More than 2147483647 partitions are refused. If the source has no
+    # wildcards, `partition` and `random` are allowed, and the indexes of `partition` are ignored.
     partition_of_subject: bool = _since((2, 12, 0))
     # The function `random`.
     random_function: bool = _since((2, 12, 0))
@@ -79,10 +79,10 @@ class Dialect:
     empty_destination_is_no_transform: bool = _since((2, 10, 0))
     # An empty source means `>`. Previously, it meant `>` in republish only.
     empty_source_is_everything: bool = _since((2, 10, 0))
-    # A token such as `*x` is a wildcard in a transform's source, and so is `>x` when a configuration's subjects are
-    # compared.
+    # In a transform's source, a token such as `*x` is a wildcard. When a configuration's subjects are compared, `>x` is
+    # one as well.
     first_byte_is_wildcard: bool = _since((2, 9, 0), until=((2, 14, 10), (2, 15, 3)))
-    # The functions `account-hash`, `account-hash-import` and `account-hash-leaf-remote`, which streams refuse.
+    # The functions `account-hash`, `account-hash-import` and `account-hash-leaf-remote` exist, but streams refuse them.
     account_functions: bool = _since((2, 14, 10), (2, 15, 3))
     # --- errors of mapping destinations
     # The check of mapping destinations has a list of function names of its own.
