@@ -535,7 +535,8 @@ async def test_a_place_in_an_object_store(
     def dying(source: str, target: str) -> None:
         FileByFile.move(place, source, target)
         place.make(source)
-        Path(place.at(target), "part-00000.zstd.parquet").rename(place.at(f"{source}/part-00000.zstd.parquet"))
+        (moved,) = place.names(target)
+        Path(place.at(target), moved).rename(place.at(f"{source}/{moved}"))
         raise KilledError
 
     with monkeypatch.context() as patched:
