@@ -110,10 +110,12 @@ class ProgressWatch:
             self._forget(name)
             self._looks[name] = _Look(run, counted)
             return
-        connections, pings = set(run.connections), look.pings
+        connections, pings = dict.fromkeys(run.connections), look.pings
         if pings and not all(ping.done() for ping in pings.values()):
             return  # a server that does not answer: no fault of the rule
-        if pings.keys() == connections and all(not ping.cancelled() and ping.result() for ping in pings.values()):
+        if pings.keys() == connections.keys() and all(
+            not ping.cancelled() and ping.result() for ping in pings.values()
+        ):
             look.still += 1
         look.pings = {connection: asyncio.create_task(_answers(connection)) for connection in connections}
 

@@ -108,7 +108,8 @@ class CopyRun(RuleRun):
         self._own.on_end(self._connection_ended)
         self._events = StreamEvents(self._target)
         self.metrics.follow(rule.kind, self.counters, self._in_flight)
-        for connection in {self._target, *(self._connections[plan.source.connection] for plan in self._plans)}:
+        sources = (self._connections[plan.source.connection] for plan in self._plans)
+        for connection in dict.fromkeys((self._target, *sources)):
             connection.on_refusal(self._refused)
         former = FormerConsumers(self._connections, self._context.fence)
         self._plans = await former.succeeded_by(self._plans)
