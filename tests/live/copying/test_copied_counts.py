@@ -89,7 +89,12 @@ async def test_ids_that_repeat_in_a_recreated_source(
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", ["copies", "republish"])
 async def test_a_source_that_exists_for_a_moment_is_noticed(
-    version: str, kind: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    version: str,
+    kind: str,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     url = await servers.url(version)
     here = await Copies.make(await raw_peer(url), unique_name("counts"))
@@ -111,4 +116,9 @@ async def test_a_source_that_exists_for_a_moment_is_noticed(
         await until(has_the_last)
         # A server that creates a consumer while it deletes the stream can keep the messages (2.10.27, 2.15.3): then the
         # stream that follows is the same, and all of it arrives.
-        assert bridge.supervisors[0].counters()["recreated_streams"] == 2 - (await here.source_end() == 20)
+        lives = 2 - (await here.source_end() == 20)
+        # A stream that was seen without messages cannot be told from its successor, whose creation time is then new.
+        said = capsys.readouterr().out
+        assert "rule.ready" in said
+        unproven = lives == 2 and "reader.creation_time_changed" in said
+        assert bridge.supervisors[0].counters()["recreated_streams"] in {lives, lives - unproven}
