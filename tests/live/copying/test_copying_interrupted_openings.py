@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
@@ -66,23 +66,30 @@ class Openings:
             self._is_due = True
 
 
+async def _target_is_recreated(
+    url: str, here: Copies, during: Callable[[CopyEntry], AbstractAsyncContextManager[None]]
+) -> None:
+    """Recreate the target during a round's start, with only the copy that was in flight. The rule copies the others."""
+    async with running(settings_for(url, here.rule())) as bridge:
+        await Load(here.peer, here.name).burst(20)
+        await here.holds(20)
+        in_flight = (await here.stored())[-1]
+        async with during(bridge.runs[0]._entries[0]):
+            await here.peer.recreate_stream(here.target)
+            await here.peer.store(in_flight.subject, in_flight.payload, in_flight.header_block)
+        await here.holds(20)
+        await until(lambda: bridge.runs[0].ready)
+    assert await here.source_sequences() == [20, *range(1, 20)]
+
+
 async def test_a_recreated_target_gets_every_message(
     twin_version: str, servers: SharedServers, raw_peer: OpenPeer, unique_name: Name, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = await servers.url(twin_version)
     here = await Copies.make(await raw_peer(url), unique_name("target"))
     openings = Openings(monkeypatch)
-    async with running(settings_for(url, here.rule())) as bridge:
-        await Load(here.peer, here.name).burst(20)
-        await here.holds(20)
-        in_flight = (await here.stored())[-1]
-        async with openings.one_is_interrupted(bridge.runs[0]._entries[0]):
-            await here.peer.recreate_stream(here.target)
-            await here.peer.store(in_flight.subject, in_flight.payload, in_flight.header_block)
-        await here.holds(20)
-        await until(lambda: bridge.runs[0].ready)
+    await _target_is_recreated(url, here, openings.one_is_interrupted)
     assert [resume.handled for resume in openings.interrupted] == [0]
-    assert await here.source_sequences() == [20, *range(1, 20)]
 
 
 async def test_a_recreated_target_is_known_after_a_request_that_fails(
@@ -101,18 +108,14 @@ async def test_a_recreated_target_is_known_after_a_request_that_fails(
                 raise ApiError("the test", description="the test", retriable=True)
         return await ask(api, stream, sequence)
 
-    async with running(settings_for(url, here.rule())) as bridge:
-        await Load(here.peer, here.name).burst(20)
-        await here.holds(20)
-        in_flight = (await here.stored())[-1]
-        async with openings.held(bridge.runs[0]._entries[0]):
-            await here.peer.recreate_stream(here.target)
-            await here.peer.store(in_flight.subject, in_flight.payload, in_flight.header_block)
+    @asynccontextmanager
+    async def one_request_fails(entry: CopyEntry) -> AsyncIterator[None]:
+        async with openings.held(entry):
+            yield
             monkeypatch.setattr(JetStreamApi, "stored_message", fails_once)
-        await here.holds(20)
-        await until(lambda: bridge.runs[0].ready)
+
+    await _target_is_recreated(url, here, one_request_fails)
     assert asked, "the request that failed"
-    assert await here.source_sequences() == [20, *range(1, 20)]
 
 
 async def test_a_recreated_source_is_copied_from_its_start(

@@ -11,6 +11,7 @@ import pytest
 
 from nats_bridge.consuming import stream_range
 from nats_bridge.kinds.copying.position import entry_streams
+from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.faults.power_cut import LostEnd
@@ -30,21 +31,29 @@ def _short_tails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_streams, "TOGETHER_NS", 0)
 
 
-@by_turns("version, new", VERSIONS, [10, 35, 90])
-async def test_a_source_loses_more_than_is_compared(
-    new: int, version: str, native_server: Servers, enduring_peer: OpenPeer
-) -> None:
-    server = native_server(version).start()
+async def _after_a_loss(
+    server: NativeServer, enduring_peer: OpenPeer, *, kept: int, copied: int, new: int
+) -> tuple[Copies, Load, Settings]:
+    """Copy messages. While no sidecar runs, the source then loses those after `kept`, and gets new ones."""
+    server.start()
     peer = await enduring_peer(server.url)
     here = await Copies.make(peer, "S")
     load, settings = Load(peer, "S"), settings_for(server.url, here.rule())
     end = LostEnd(server, peer, "S")
-    await load.burst(KEPT)
+    await load.burst(kept)
     await end.sync()
-    await load.burst(COPIED - KEPT)
+    await load.burst(copied - kept)
     async with running(settings):
-        await here.holds(COPIED)
+        await here.holds(copied)
     await end.lose(load.burst(new))
+    return here, load, settings
+
+
+@by_turns("version, new", VERSIONS, [10, 35, 90])
+async def test_a_source_loses_more_than_is_compared(
+    new: int, version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    here, _, settings = await _after_a_loss(native_server(version), enduring_peer, kept=KEPT, copied=COPIED, new=new)
     async with running(settings):
         await here.holds(COPIED + new)
         assert await here.source_sequences() == [*range(1, COPIED + 1), *range(KEPT + 1, KEPT + new + 1)]
@@ -54,20 +63,10 @@ async def test_a_source_loses_more_than_is_compared(
 async def test_new_messages_with_their_publishers_ids_are_not_sent_again(
     version: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
-    server = native_server(version).start()
-    peer = await enduring_peer(server.url)
-    here = await Copies.make(peer, "S")
-    load, settings = Load(peer, "S"), settings_for(server.url, here.rule())
-    end = LostEnd(server, peer, "S")
-    await load.burst(3)
-    await end.sync()
-    await load.burst(2)
-    async with running(settings):
-        await here.holds(5)
-    await end.lose(load.burst(1))
+    here, load, settings = await _after_a_loss(native_server(version), enduring_peer, kept=3, copied=5, new=1)
     async with running(settings):
         await here.holds(6)
-        await peer.store(b"S.1", b"new", b"NATS/1.0\r\nNats-Msg-Id: new\r\n\r\n")
+        await here.peer.store(b"S.1", b"new", b"NATS/1.0\r\nNats-Msg-Id: new\r\n\r\n")
         await here.holds(7)
     async with running(settings) as bridge:
         await load.burst(1)
