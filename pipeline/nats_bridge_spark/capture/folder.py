@@ -71,7 +71,8 @@ class CaptureExtent:
         created: when the stream was created, as its server reported it first.
         seen: messages that identify the stream if its creation time changes.
         covered: the sequence after the newest chunk or gap when this was written.
-        next: the capture resumes at least here, because there are no wanted messages from `covered` to here.
+        next: the capture resumes at this sequence or later, because the stream has no selected messages from `covered`
+            to here.
         gaps: ranges (first, last) of messages that were removed before they were captured, and that the user allows
             to be missing.
     """
