@@ -171,7 +171,7 @@ spark-parts: spark
 browser-test: $(TESTS)
 	$(BIN)/python -m pytest tests/browser
 
-container-test: $(COMPILED)
+container-test: install
 	@$(BIN)/nats-bridge servers fetch 2.10.27 > /dev/null
 	$(BIN)/python -m pytest tests/container --timeout 3600 $(addprefix --architecture=,$(ARCH))
 
