@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nats_bridge.kinds.copying.position.comparing import (
     Resume,
     SourceMessage,
-    behind_confirmed,
+    after_confirmed,
     compare,
 )
 from nats_bridge.kinds.copying.position.entry_streams import StoredCopy, is_of_this_source
@@ -254,18 +254,18 @@ def test_behind_what_is_confirmed_each_hole_is_reported_once() -> None:
     copies = [copy(n) for n in (9, 10, 12, 15, 16)]
     newer = [one for one in copies if one.record.sequence > 10]
     found = compared(newer, source(11, 12, 14, 15, 16))  # 13 is deleted there, or not selected by the entry
-    resume = behind_confirmed(10, copies, found, ())
+    resume = after_confirmed(10, copies, found, ())
     assert resume == Resume(10, frozenset({12, 15, 16}), missing=2)
     assert resume.missing_sequences == {11, 14}
-    assert behind_confirmed(10, copies, found, resume.missing_sequences).missing == 0
+    assert after_confirmed(10, copies, found, resume.missing_sequences).missing == 0
     further = compared([*newer, copy(18)], source(11, 12, 14, 15, 16, 17, 18))
-    assert behind_confirmed(10, [*copies, copy(18)], further, resume.missing_sequences).missing == 1
+    assert after_confirmed(10, [*copies, copy(18)], further, resume.missing_sequences).missing == 1
 
 
 def test_replaced_copies_behind_the_confirmed_ones_are_not_missing() -> None:
     held = {11: message(11, b"s.x"), 12: message(12, b"s.x")}
     found = compared([copy(12, b"s.x")], held, forgets=True)
-    assert behind_confirmed(10, [copy(12, b"s.x")], found, ()) == Resume(10, frozenset({12}))
+    assert after_confirmed(10, [copy(12, b"s.x")], found, ()) == Resume(10, frozenset({12}))
 
 
 def test_what_counts_as_deleted_follows_the_targets_clock(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.entry import EntryPlan
 from nats_bridge.kinds.copying.model import CopyingRule, KvSourcesRule
-from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, last_sequence_behind
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, last_sequence_after_sent
 from nats_bridge.kinds.copying.position.resuming import Resuming
 from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.copying.target import Target
@@ -161,7 +161,7 @@ async def entry_copy(
         target.api,
         target_info,
         Target.of(target_info, target.server_version),
-        await last_sequence_behind(target, plan.stream, plan.probe),
+        await last_sequence_after_sent(target, plan.stream, plan.probe),
         plan.rule,
     )
     first = 1 + await _handled(plan, request, streams)

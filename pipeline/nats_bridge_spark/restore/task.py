@@ -30,7 +30,7 @@ from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import messages
 from nats_bridge.errors import ApiError
-from nats_bridge.kinds.copying.position.entry_streams import last_sequence_behind
+from nats_bridge.kinds.copying.position.entry_streams import last_sequence_after_sent
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.in_flight import LEAST
 from nats_bridge_spark.backfill.history import MessageHistory, pieces
@@ -187,7 +187,7 @@ class _Round:
         info = await api.request(f"STREAM.UPDATE.{self._stream}", restoring_config(work.config, work.mark, generation))
         self._place = constant(subject_of(self._stream, generation, "").encode())
         self._target = Target.of(info, self._connection.server_version)
-        last = await last_sequence_behind(self._connection, self._stream, self._probe.encode())
+        last = await last_sequence_after_sent(self._connection, self._stream, self._probe.encode())
         if last < work.reached:
             raise DataLostError(
                 f"stream '{self._stream}' has lost messages that it had stored: it ends at sequence {last}, and ended"

@@ -49,7 +49,7 @@ from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import FOUR_A_SECOND, LEADER_AWAY
 from nats_bridge.errors import ApiError, BridgeError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.position.entry_streams import last_sequence_behind
+from nats_bridge.kinds.copying.position.entry_streams import last_sequence_after_sent
 from nats_bridge.kinds.copying.round import RoundLife
 from nats_bridge.kinds.copying.target import Operation, Target
 from nats_bridge.kinds.copying.writing.in_flight import LEAST, Window
@@ -263,7 +263,7 @@ class Rounds:
         await publisher.subscribe()
         try:
             async with asyncio.timeout(self.patience):
-                last = await last_sequence_behind(self._connection, self._stream, self._probe)
+                last = await last_sequence_after_sent(self._connection, self._stream, self._probe)
         except TimeoutError:
             raise UnreachableError(
                 f"{self._where} at {self._servers} gives no answer for {self.patience:g} s"

@@ -25,7 +25,7 @@ opened                        copying    reads from 501, and sends from 506
 Invariants:
 
 * Nothing is published before the position is known, nor after the round's end.
-* When the position is read, everything that was sent before is stored, or never will be (`last_sequence_behind`). A
+* When the position is read, everything that was sent before is stored, or never will be (`last_sequence_after_sent`). A
   copy that another server of a cluster still forwards is refused by its message id.
 * Batches are handled one after the other. A dropped batch is read again in the next round.
 * A round is closed exactly once, also if it is cancelled while it opens.
@@ -54,7 +54,7 @@ from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.errors import BridgeError
 from nats_bridge.kinds.copying.position.comparing import Resume
-from nats_bridge.kinds.copying.position.entry_streams import LAST_UNKNOWN, EntryStreams, last_sequence_behind
+from nats_bridge.kinds.copying.position.entry_streams import LAST_UNKNOWN, EntryStreams, last_sequence_after_sent
 from nats_bridge.kinds.copying.position.resuming import Confirmed
 from nats_bridge.kinds.copying.target import RENAMED, CopyEncoder, Operation
 from nats_bridge.kinds.copying.writing.careful_sending import CarefulSending
@@ -257,7 +257,7 @@ class Round:
         """
         context, plan = self._context, self.plan
         await self.publisher.subscribe()
-        last = await last_sequence_behind(context.target, plan.stream, plan.probe, context.note_blocked)
+        last = await last_sequence_after_sent(context.target, plan.stream, plan.probe, context.note_blocked)
         context.blocked = ""
         self.publisher.continue_after(last)
         self._streams = streams = replace(self._streams, last=last)

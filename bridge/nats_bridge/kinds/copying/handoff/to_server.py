@@ -26,7 +26,7 @@ from nats_bridge.kinds.copying.handoff.native_search import Found, SearchedRecor
 from nats_bridge.kinds.copying.handoff.position import EntryRefusedError, check_newest, copied_up_to
 from nats_bridge.kinds.copying.handoff.spelling import as_transforms, spellings
 from nats_bridge.kinds.copying.model import CopyingRule
-from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, last_sequence_behind
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, last_sequence_after_sent
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.rules.handoff.answer import NO_SERVER_SELECTS, Handoff, Wish, refused, stop
 from nats_bridge.rules.handoff.stream_body import body_of, examined
@@ -157,7 +157,7 @@ class CopyingHandoff:
             with contextlib.suppress(BridgeError, UnicodeError, TimeoutError):
                 async with asyncio.timeout(ROUND_TRIP):
                     probe = Pattern.of(config["subjects"][0]).example
-                    return await last_sequence_behind(self._target, str(config["name"]), probe)
+                    return await last_sequence_after_sent(self._target, str(config["name"]), probe)
         return int(info["state"]["last_seq"])
 
     # -- one entry ---------------------------------------------------------------------------------------------------

@@ -180,9 +180,7 @@ def _of_lost_messages(copies: Sequence[StoredCopy], source: Mapping[int, SourceM
     return lost
 
 
-def behind_confirmed(
-    confirmed: int, copies: Sequence[StoredCopy], observed: Resume, counted: Collection[int]
-) -> Resume:
+def after_confirmed(confirmed: int, copies: Sequence[StoredCopy], observed: Resume, counted: Collection[int]) -> Resume:
     """Return the point to resume at after the confirmed sequence, regardless of later removals.
 
     Args:
@@ -248,7 +246,9 @@ async def compared_again(streams: EntryStreams, tail: TargetTail) -> Resume:
     return _compared_with(await _messages_copied(streams, tail.copies), streams.target, tail)
 
 
-async def compared_behind(confirmed: int, streams: EntryStreams, tail: TargetTail, reported: frozenset[int]) -> Resume:
+async def compared_after_confirmed(
+    confirmed: int, streams: EntryStreams, tail: TargetTail, reported: frozenset[int]
+) -> Resume:
     """Compare the copies after the confirmed ones. Messages between them may be missing after an interruption.
 
     Args:
@@ -260,11 +260,11 @@ async def compared_behind(confirmed: int, streams: EntryStreams, tail: TargetTai
     newer = tuple(copy for copy in tail.copies if copy.record.sequence > confirmed)
     highest = max((copy.record.sequence for copy in newer), default=confirmed)
     if highest - confirmed == len(newer):
-        return behind_confirmed(confirmed, newer, Resume(highest), reported)
+        return after_confirmed(confirmed, newer, Resume(highest), reported)
     messages = await _source_between(streams, confirmed + 1, highest)
     # Every missing message is sent again, so none counts as deleted.
     observed = _compared_with(messages, streams.target, replace(tail, copies=newer, has_gaps=False))
-    return behind_confirmed(confirmed, newer, observed, reported)
+    return after_confirmed(confirmed, newer, observed, reported)
 
 
 def _compared_with(messages: dict[int, SourceMessage], target: Target, tail: TargetTail) -> Resume:

@@ -11,7 +11,7 @@ sequence. Then id and payload must be equal. A recreated source with equal messa
 for the previous one, which is harmless because the target has all of them. Times of source and target are never
 compared, because their clocks can differ.
 
-The last sequence is found by a message that the stream must refuse (`last_sequence_behind`).
+The last sequence is found by a message that the stream must refuse (`last_sequence_after_sent`).
 `Nats-Expected-Last-Sequence` with an unreachable number makes the stream store nothing and answer `wrong last sequence:
 N` (10071), after everything that this connection sent before. N counts messages that a cluster has agreed on, so it is
 at least the sequence of any earlier copy. (2.9.10, 2.10.27 and 2.15.1; one server and three.)
@@ -61,7 +61,7 @@ _REPORTED = 65536  # sequences without a copy, after each of which the log says 
 TOGETHER_NS = 60 * 10**9  # copies that were in flight at the same time are stored within this of each other
 
 
-async def last_sequence_behind(
+async def last_sequence_after_sent(
     connection: Connection, stream: str, subject: bytes, waits: Callable[[str], None] = lambda _: None
 ) -> int:
     """Return the stream's last sequence, after everything that was sent on this connection before.

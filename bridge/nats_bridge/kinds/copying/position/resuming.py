@@ -63,8 +63,8 @@ from nats_bridge.kinds.copying.position.comparing import (
     NEWEST,
     Resume,
     SourceMessage,
+    compared_after_confirmed,
     compared_again,
-    compared_behind,
     compared_entry,
     is_of,
 )
@@ -157,7 +157,7 @@ class Resuming:
             return Resume(0)
         if confirmed.sequence and await _source_holds(streams, tail.copies):
             # The target is unchanged, so confirmed messages are stored, or were removed after that.
-            resume = await compared_behind(confirmed.sequence, streams, tail, self._reported)
+            resume = await compared_after_confirmed(confirmed.sequence, streams, tail, self._reported)
             self._reported = resume.missing_sequences
             self._report(resume)
             return replace(resume, handled=min(confirmed.sequence, streams.source_last))
