@@ -85,7 +85,7 @@ def test_equals_the_pure_function(
     counters = CopyCounters()
     max_payload = 1500
     loop = CopyEncoder(sourcing, KEY, target, counters, max_payload=max_payload)
-    loop.there = set(there)
+    loop.already_stored = set(there)
     messages = stored(made)
     batch = [delivered(message, prefix) for message in messages]
     # However few subjects are remembered, the results are the same.
@@ -281,11 +281,11 @@ def test_the_limit_of_size_counts_the_added_headers() -> None:
 
 def test_existing_copies_are_skipped_once() -> None:
     loop = encoder_of()
-    loop.there = {2, 3, 9}
+    loop.already_stored = {2, 3, 9}
     out: list[Operation] = []
     loop.run([one(sequence=n) for n in range(1, 5)], out)
     assert [sequence for sequence, _ in out] == [b"1", b"4"]
-    assert loop.there == {9}
+    assert loop.already_stored == {9}
 
 
 def test_a_changed_target_is_taken_into_account_at_once() -> None:

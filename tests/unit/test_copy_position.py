@@ -152,7 +152,7 @@ def test_a_publishers_id_shows_that_the_source_still_has_a_copied_message() -> N
     held = {n: message(n, message_id=b"order-%d" % n if n > 3 else None) for n in range(2, 7)}
     copies = [copy(2), copy(3, time=17), copy(3), copy(4, own_id=b"order-4"), copy(5, own_id=b"order-5")]
     resume = compared(copies, held)
-    assert (resume.handled, resume.foreign, resume.recognised) == (5, 1, 5)
+    assert (resume.resume_after, resume.foreign, resume.recognised) == (5, 1, 5)
     assert compared([copy(2), copy(3, own_id=b"")], held).recognised == 0
 
 
@@ -215,14 +215,14 @@ def test_nothing_is_sent_twice_and_nothing_between_two_copies_is_left_out(
     order = data.draw(st.permutations(stored))
     read = {n for n in held - gone if stored[0] <= n <= stored[-1]}
     resume = compared([copy(n) for n in order], source(*read))
-    behind = {n for n in held - gone if n > resume.handled and n not in resume.there}
+    behind = {n for n in held - gone if n > resume.resume_after and n not in resume.already_stored}
     sent_again = behind & set(stored)
     assert not sent_again
     left_out = {n for n in read - set(stored) if n not in behind}
     assert not left_out
     assert resume.missing == len(read - set(stored))
-    assert resume.there <= set(stored)
-    assert all(n > resume.handled for n in resume.there)
+    assert resume.already_stored <= set(stored)
+    assert all(n > resume.resume_after for n in resume.already_stored)
 
 
 SINCE = START  # when the newest copy of an earlier source was stored

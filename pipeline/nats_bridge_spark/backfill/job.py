@@ -210,7 +210,7 @@ def _require_held(capture: Capture, source: Json, plan: EntryPlan, first: int, p
 async def _handled(plan: EntryPlan, request: BackfillRequest, streams: EntryStreams) -> int:
     """Return the source's sequence after which the backfill reads."""
     first = request.first
-    handled = (await Resuming(plan if first is None else _beginning(plan, first)).position(streams)).handled
+    handled = (await Resuming(plan if first is None else _beginning(plan, first)).position(streams)).resume_after
     if first is not None and first - 1 > handled and (await streams.newest(1)).copies:
         raise OptionError(
             f"--from {first}: stream '{plan.stream}' holds everything of '{plan.source.name}' up to sequence {handled},"

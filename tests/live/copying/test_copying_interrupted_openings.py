@@ -89,7 +89,7 @@ async def test_a_recreated_target_gets_every_message(
     here = await Copies.make(await raw_peer(url), unique_name("target"))
     openings = Openings(monkeypatch)
     await _target_is_recreated(url, here, openings.one_is_interrupted)
-    assert [resume.handled for resume in openings.interrupted] == [0]
+    assert [resume.resume_after for resume in openings.interrupted] == [0]
 
 
 async def test_a_recreated_target_is_known_after_a_request_that_fails(
@@ -135,6 +135,6 @@ async def test_a_recreated_source_is_copied_from_its_start(
             await here.peer.store(f"{here.target}.local".encode(), b"of another client")
         await here.holds(3 + 1 + 7)
         await until(lambda: bridge.runs[0].ready)
-    assert [resume.handled for resume in openings.interrupted] == [0]
+    assert [resume.resume_after for resume in openings.interrupted] == [0]
     target = await here.peer.api(f"STREAM.INFO.{here.target}", {"subjects_filter": ">"})
     assert target["state"]["messages"] == 3 + 1 + 7

@@ -266,19 +266,19 @@ class Round:
         self.encoder.retarget(streams.target, key)
         if plan.keep_sequence:
             self._gap_filler = GapFiller(plan.rule, plan.source.name, key, plan.filler, last)
-        self.encoder.there = set(resume.there)
+        self.encoder.already_stored = set(resume.already_stored)
         context.stream_position = StreamPosition(
             plan.source.name,
             KnownStream.of(streams.source_info),
             streams.source.filters,
-            resume.handled,
+            resume.resume_after,
             direct=bool(plan.durable),
         )
-        await self.reader.open(resume.handled, streams.source_info)
-        self._log.info("copying.begins", after_sequence=resume.handled, already_there=len(resume.there))
+        await self.reader.open(resume.resume_after, streams.source_info)
+        self._log.info("copying.begins", after_sequence=resume.resume_after, already_there=len(resume.already_stored))
         first = int(streams.source_info["state"]["first_seq"])
-        if 0 < resume.handled < first - 1 and plan.copies_all_of(streams.source_info["config"]):
-            self._log.warning("copying.removed_uncopied", after_sequence=resume.handled, first_sequence=first)
+        if 0 < resume.resume_after < first - 1 and plan.copies_all_of(streams.source_info["config"]):
+            self._log.warning("copying.removed_uncopied", after_sequence=resume.resume_after, first_sequence=first)
 
     async def _resume(self) -> Resume:
         """Return the point in the source to resume at, by the target's copies. Count the losses that these show."""
@@ -346,7 +346,7 @@ class Round:
         if context.objects is not None:
             batch = context.objects.renamed(batch)
         if context.acknowledging is not None:
-            self.encoder.there |= context.acknowledging.copied(batch)
+            self.encoder.already_stored |= context.acknowledging.copied(batch)
         work = (
             self._copy(batch) if context.tracing is None else context.tracing.around(batch, partial(self._copy, batch))
         )
@@ -368,7 +368,7 @@ class Round:
         context, created = self._context, str(info["created"])
         context.resuming.decide_about_recreated(created)
         await self.publisher.source_recreated()
-        self.encoder.there.clear()
+        self.encoder.already_stored.clear()
         target_info = await context.target.api.stream_info(self.plan.stream)
         key, target = entry_key(self.plan.sourcing, created), context.target_of(target_info)
         if target.counts and context.counting is None:

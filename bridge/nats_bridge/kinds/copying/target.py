@@ -233,7 +233,7 @@ class CopyEncoder:
         records: whether copies carry a source record.
 
     Attributes:
-        there: sequences that the target already has, with missing ones before them.
+        already_stored: sequences that the target already has, with missing ones before them.
         id_line: the header line of a copy's id, as `copy_id.line_template` returns it.
         record: the start of the source record's line; empty if copies have no record.
         limit: the maximum bytes of a message in the target.
@@ -253,7 +253,7 @@ class CopyEncoder:
         records: bool = True,
     ) -> None:
         self.max_payload = max_payload
-        self.there: set[int] = set()
+        self.already_stored: set[int] = set()
         self.where = sourcing.where
         self.is_random = any(part.is_random for part in sourcing.transforms)
         self._sourcing = sourcing
@@ -306,7 +306,7 @@ class CopyEncoder:
         if start >= len(batch):
             return len(batch), None
         added_form, record, limit = self._added_form, self.record, self.limit
-        there, counts, form = self.there, self.counts, self._form
+        already_stored, counts, form = self.already_stored, self.counts, self._form
         form_size = self._form_size if form else 0
         names, append = self._names_subject, out.append
         known, enter, where = self._known.young, self._known.enter, self.where
@@ -323,8 +323,8 @@ class CopyEncoder:
                 continue
             tokens = reply.rsplit(b".", behind)
             sequence, time = tokens[1], tokens[3]
-            if there and int(sequence) in there:
-                there.discard(int(sequence))
+            if already_stored and int(sequence) in already_stored:
+                already_stored.discard(int(sequence))
                 self._counters.already_there += 1
                 continue
             if isinstance(destination, str):

@@ -50,12 +50,12 @@ async def copied_up_to(streams: EntryStreams) -> int | None:
             f"{resume.missing} messages in front of the newest copy are not in '{stream}': an interruption left them"
             " out: start the sidecar until it is ready, stop it, and hand over then"
         )
-    if resume.handled > streams.source_last:
+    if resume.resume_after > streams.source_last:
         raise EntryRefusedError(
-            f"'{stream}' holds a copy of sequence {resume.handled}, and '{source}' ends at {streams.source_last}:"
+            f"'{stream}' holds a copy of sequence {resume.resume_after}, and '{source}' ends at {streams.source_last}:"
             " it was restored or lost its end: start the sidecar until it has copied a new message, and hand over then"
         )
-    return resume.handled
+    return resume.resume_after
 
 
 async def check_newest(streams: EntryStreams, newest: Found | None, reached: int | None) -> None:

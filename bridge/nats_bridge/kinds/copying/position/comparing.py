@@ -16,7 +16,7 @@ source     … 91 92 93 94 95 96 97 98 99 100 101
 target     … 91 92 94 95 96 97 98 99        (93 was refused by a leader that changed; 94 … 99 were stored)
 newest 4   96 97 98 99: complete, and there are more of the same age
 newest 8   91 92 94 … 99: a gap at 93, which the source holds
-result     resume after 92; 94 … 99 are there and not sent again; 93 is missing, and is stored behind 99
+result     resume after 92; 94 … 99 are stored and not sent again; 93 is missing, and is stored behind 99
 ```
 
 Four things can make another message than the newest copied one the place to resume at:
@@ -78,8 +78,8 @@ class Resume:
     """The point to resume at.
 
     Attributes:
-        handled: the source's sequence up to which nothing is missing in the target.
-        there: later sequences that must not be sent, because they are or were in the target.
+        resume_after: the source's sequence up to which nothing is missing in the target.
+        already_stored: later sequences that must not be sent, because they are or were in the target.
         missing: the number of messages before the newest copy that are not in the target.
         foreign: the number of copies of messages that the source has lost.
         assumed: the number of messages that are not in the target and count as deleted there.
@@ -90,8 +90,8 @@ class Resume:
         recognised: the highest copied sequence whose message is still in the source, by its publisher's id; 0 for none.
     """
 
-    handled: int
-    there: frozenset[int] = frozenset()
+    resume_after: int
+    already_stored: frozenset[int] = frozenset()
     missing: int = 0
     foreign: int = 0
     assumed: int = 0
@@ -149,15 +149,21 @@ def compare(
             assumed += 1
         else:
             missing.append(sequence)
-    handled = min(missing) - 1 if missing else highest
+    resume_after = min(missing) - 1 if missing else highest
     missing_sequences = frozenset(missing)
-    candidates = (sequence for sequence in {*source, *present} if handled < sequence <= highest)
-    there = frozenset(sequence for sequence in candidates if sequence not in missing_sequences)
+    candidates = (sequence for sequence in {*source, *present} if resume_after < sequence <= highest)
+    already_stored = frozenset(sequence for sequence in candidates if sequence not in missing_sequences)
     by_id = (
         at for at, copy in present.items() if at in source and copy.message_id == source[at].message_id is not None
     )
     return Resume(
-        handled, there, len(missing), len(foreign), assumed, missing_sequences, recognised=max(by_id, default=0)
+        resume_after,
+        already_stored,
+        len(missing),
+        len(foreign),
+        assumed,
+        missing_sequences,
+        recognised=max(by_id, default=0),
     )
 
 
@@ -192,9 +198,9 @@ def after_confirmed(confirmed: int, copies: Sequence[StoredCopy], observed: Resu
     Returns:
         The point to resume at. `missing` counts only sequences not reported before.
     """
-    there = frozenset(copy.record.sequence for copy in copies if copy.record.sequence > confirmed)
+    already_stored = frozenset(copy.record.sequence for copy in copies if copy.record.sequence > confirmed)
     missing = observed.missing_sequences
-    return Resume(confirmed, there, missing=len(missing - set(counted)), missing_sequences=missing)
+    return Resume(confirmed, already_stored, missing=len(missing - set(counted)), missing_sequences=missing)
 
 
 def is_of(copy: StoredCopy, message: SourceMessage) -> bool:

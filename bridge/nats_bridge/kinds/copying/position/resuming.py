@@ -13,7 +13,7 @@ The idea: each round asks four questions, in this order.
 3. Does the target hold any copies? If not, the entry begins at its configured start, or at the time of the target's
    last message if that is later, as servers do. Without both it begins with the first message.
 4. Which messages between the newest copies have no copy (`comparing`)? They are sent. The copies after them are
-   `there`.
+   `already_stored`.
 
 If the source has lost its end, all compared copies can be of lost messages. Then the times in their ids decide: what
 the source has stored since is younger.
@@ -32,9 +32,9 @@ has stored 501, 502 and 505 of these.
 
 ```text
 the next round of this process    the target is the same and holds 800: 500 is confirmed.
-                                  behind it: 501 502 505, so resume after 500; 501 502 505 are there; 2 are missing
+                                  behind it: 501 502 505, so resume after 500; 501 502 505 are stored; 2 are missing
 the first round of a new process  nothing is confirmed: the newest copies are compared, from 505 back.
-                                  503 is missing, so resume after 502; 505 is there; 2 are missing (503, 504)
+                                  503 is missing, so resume after 502; 505 is stored; 2 are missing (503, 504)
 ```
 
 Invariants:
@@ -160,14 +160,14 @@ class Resuming:
             resume = await compared_after_confirmed(confirmed.sequence, streams, tail, self._reported)
             self._reported = resume.missing_sequences
             self._report(resume)
-            return replace(resume, handled=min(confirmed.sequence, streams.source_last))
+            return replace(resume, resume_after=min(confirmed.sequence, streams.source_last))
         self._confirmed, self._reported = Confirmed(), frozenset()
         if not tail.copies:
             return Resume(await self._first_position(streams), target_lost=target_lost)
         if target == "recreated":
             # Another client recreated it during the round, so it only has messages that were in flight.
-            there = frozenset(copy.record.sequence for copy in tail.copies)
-            return Resume(await self._first_position(streams), there, missing=len(there))
+            already_stored = frozenset(copy.record.sequence for copy in tail.copies)
+            return Resume(await self._first_position(streams), already_stored, missing=len(already_stored))
         resume = await self._by_copies(streams, tail)
         self._report(resume)
         return replace(resume, target_lost=target_lost)
@@ -279,7 +279,7 @@ class Resuming:
         times = [copy.copy_id.time_ns for copy in tail.copies if copy.copy_id is not None]
         if times:
             before = await streams.source.before(rfc3339_nano(max(times) + 1).decode())
-            return replace(resume, handled=min(resume.handled, max(before, resume.recognised)))
+            return replace(resume, resume_after=min(resume.resume_after, max(before, resume.recognised)))
         wanted = len(tail.copies)
         while resume.all_lost:
             wanted *= 4
@@ -287,7 +287,7 @@ class Resuming:
             if held := of_held(further).copies:
                 resume = await compared_again(streams, replace(further, copies=held))
             if resume.all_lost and len(further.copies) < wanted:
-                return replace(resume, handled=0)
+                return replace(resume, resume_after=0)
         return resume
 
     def _report(self, resume: Resume) -> None:
