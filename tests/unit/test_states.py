@@ -81,7 +81,7 @@ async def test_a_round_in_every_state_and_every_event(state: RoundState) -> None
         reported: list[object] = []
         life = RoundLife(reported.append, reported.append)
         over: list[bool] = []
-        life.when_over(lambda over=over: over.append(True))  # type: ignore[misc]
+        life.when_sending_stops(lambda over=over: over.append(True))  # type: ignore[misc]
         for each in ROUND_WAYS[state]:
             life.happened(each)  # type: ignore[arg-type]
         assert life.state == state
@@ -90,7 +90,7 @@ async def test_a_round_in_every_state_and_every_event(state: RoundState) -> None
                 life.happened(event)
             assert life.state == state, event
             continue
-        was_over, error = life.over, RuleRefusedError("x")
+        was_over, error = life.stopped_sending, RuleRefusedError("x")
         if event == "interrupted":
             life.interrupt("away")
             assert reported == ([] if was_over else ["away"])
@@ -100,12 +100,12 @@ async def test_a_round_in_every_state_and_every_event(state: RoundState) -> None
         else:
             life.happened(event)
         assert life.state == ROUND.rows[state][event], event
-        assert life.over == (life.state not in ("opening", "copying", "draining")), event
-        assert over == [True] * life.over, event  # reported once
-        assert life.ends == (life.state not in ("opening", "copying")), event
-        if life.ends:
+        assert life.stopped_sending == (life.state not in ("opening", "copying", "draining")), event
+        assert over == [True] * life.stopped_sending, event  # reported once
+        assert life.must_close == (life.state not in ("opening", "copying")), event
+        if life.must_close:
             async with asyncio.timeout(10):
-                await life.ended()
+                await life.until_must_close()
 
 
 class _Run(RuleRun):

@@ -196,13 +196,13 @@ class _HistoryReader:
         copy, publisher = self._copy, self._round.publisher
         try:
             while (batch := await self._read.get()) is not None:
-                if publisher.over:
+                if publisher.stopped_sending:
                     return  # the next round begins, or an error ended it all
                 copy.note(batch)
                 if waiting := self._round.accept(batch):
                     await waiting
             await publisher.settled()
-            if not publisher.over:
+            if not publisher.stopped_sending:
                 self._copy.end(None)
         except Exception as error:
             self._copy.end(error)

@@ -169,7 +169,7 @@ class Rounds:
             await self._connection.flush()
             self._forget_stored()
             await self._recovered()
-            if not self._present.has_work and not self._life.over:
+            if not self._present.has_work and not self._life.stopped_sending:
                 self._idle = True
                 return
 
@@ -313,9 +313,9 @@ class Rounds:
     async def _recovered(self) -> None:
         """Begin the next round after an interrupted one."""
         is_stored = self._confirmed or self._reported
-        if self._known is not None and not self._known.messages and is_stored and not self._life.over:
+        if self._known is not None and not self._known.messages and is_stored and not self._life.stopped_sending:
             self._known = self._found = KnownStream.of(await self.info())  # it was empty
-        while self._life.over:
+        while self._life.stopped_sending:
             if self._error is not None:
                 raise self._error
             self.interruptions += 1
@@ -324,7 +324,7 @@ class Rounds:
             self._reported.clear()
             self._keep([messages.behind(self._confirmed) for messages in self._in_flight])
             await self.patiently(self._round)
-            if self._life.over:
+            if self._life.stopped_sending:
                 await LEADER_AWAY.pause()
 
     def _keep(self, messages: list[RowBundle]) -> None:
@@ -364,7 +364,7 @@ class Rounds:
             look = min(FOUR_A_SECOND, self.patience / 4)
             await asyncio.sleep(look)
             now = self._present.progress
-            if now != moved or not (self._present.has_work or self._life.over):
+            if now != moved or not (self._present.has_work or self._life.stopped_sending):
                 moved, stuck = now, 0.0
             elif not self._idle:
                 stuck += look

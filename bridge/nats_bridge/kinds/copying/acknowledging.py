@@ -153,7 +153,7 @@ class Acknowledging:
 
     def stored(self, publisher: Publisher) -> None:
         """Acknowledge the messages that are done."""
-        if publisher.over or self._reader is None:
+        if publisher.stopped_sending or self._reader is None:
             return  # unsent messages are not done
         upto = publisher.confirmed[0] if publisher.has_work else max(publisher.confirmed[0], self._done)
         self._counters.acknowledged += self._reader.acknowledge(upto)

@@ -319,7 +319,7 @@ class CopyEntry:
                     async with Round.begin(context, life) as self._round:
                         if not begun.done():
                             begun.set_result(None)
-                        await life.ended()
+                        await life.until_must_close()
                 except ApiError as error:
                     if not begun.done():
                         raise
@@ -367,7 +367,7 @@ class CopyEntry:
     def ready(self) -> bool:
         """Whether it copies at this moment."""
         present = self._round
-        if present is None or self._life.ends or not self._context.target.client.is_connected:
+        if present is None or self._life.must_close or not self._context.target.client.is_connected:
             return False
         return present.reader.attached and not present.publisher.waiting and not self._is_target_silent
 
@@ -379,7 +379,7 @@ class CopyEntry:
             return self._context.blocked
         if self._is_target_silent:
             return self.obstacle
-        if self._round is None or self._life.over:
+        if self._round is None or self._life.stopped_sending:
             return f"what stream '{self.plan.stream}' holds of '{source}'"
         reader = self._round.reader
         if obstacle := self.obstacle or reader.waits_for:

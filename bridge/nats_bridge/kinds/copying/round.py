@@ -108,22 +108,22 @@ class RoundLife:
         failed: called with the error that ends the rule.
 
     Attributes:
-        over: whether nothing more is sent.
+        stopped_sending: whether nothing more is sent.
         closing: the task that closes the round, once closing began.
     """
 
     def __init__(self, interrupted: Callable[[str], None], failed: Callable[[BaseException], None]) -> None:
         self.state: RoundState = "opening"
-        self.over = False
+        self.stopped_sending = False
         self.closing: asyncio.Task[None] | None = None
         self._interrupted = interrupted
         self._failed = failed
-        self._end = asyncio.Event()
-        self._when_over: list[Callable[[], None]] = []
+        self._must_close = asyncio.Event()
+        self._when_sending_stops: list[Callable[[], None]] = []
 
-    def when_over(self, call: Callable[[], None]) -> None:
+    def when_sending_stops(self, call: Callable[[], None]) -> None:
         """Call something as soon as nothing more is sent."""
-        self._when_over.append(call)
+        self._when_sending_stops.append(call)
 
     def happened(self, event: RoundEvent) -> None:
         """Move to the next state.
@@ -132,16 +132,16 @@ class RoundLife:
             IllegalTransitionError: the event must not happen now.
         """
         self.state = ROUND.after(self.state, event)
-        if self.ends:
-            self._end.set()
-        if not self.over and self.state not in _SENDING:
-            self.over = True
-            for call in self._when_over:
+        if self.must_close:
+            self._must_close.set()
+        if not self.stopped_sending and self.state not in _SENDING:
+            self.stopped_sending = True
+            for call in self._when_sending_stops:
                 call()
 
     def interrupt(self, reason: str) -> None:
         """Interrupt the round, because the state of the target is unknown. No effect once nothing more is sent."""
-        if not self.over:
+        if not self.stopped_sending:
             self.happened("interrupted")
             self._interrupted(reason)
 
@@ -151,13 +151,13 @@ class RoundLife:
         self._failed(error)
 
     @property
-    def ends(self) -> bool:
+    def must_close(self) -> bool:
         """Whether the round must be closed."""
         return self.state not in ("opening", "copying")
 
-    async def ended(self) -> None:
+    async def until_must_close(self) -> None:
         """Wait until the round must be closed."""
-        await self._end.wait()
+        await self._must_close.wait()
 
 
 class Round:
@@ -301,7 +301,7 @@ class Round:
 
     async def _close(self) -> None:
         context, life, publisher = self._context, self.life, self.publisher
-        if not life.ends:
+        if not life.must_close:
             life.happened("leave")
         try:
             if life.state != "cut":
@@ -341,7 +341,7 @@ class Round:
     def accept(self, batch: list[Delivered], gap_after: int | None = None) -> Awaitable[None] | None:
         """Copy a batch; see `BatchSink`."""
         context = self._context
-        if self.life.over:
+        if self.life.stopped_sending:
             return None  # it is read again in the next round
         if context.objects is not None:
             batch = context.objects.renamed(batch)

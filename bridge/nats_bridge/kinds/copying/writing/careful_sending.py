@@ -56,7 +56,7 @@ class CarefulSending:
             if not isinstance(special, Rejected):
                 await send([special])
                 await publisher.settled()
-            elif not self.life.over:
+            elif not self.life.stopped_sending:
                 publisher.request_each()  # a dead letter may be stored in the target as well
                 await self.context.dead_letters.handle(special)
             else:
@@ -70,7 +70,7 @@ class CarefulSending:
         assert counting is not None, "the round of a counter stream begins with it"
         subjects = {message_sequence(reply): subject for subject, reply, _, _ in batch}
         for turn in turns(operations, self.encoder.id_line):
-            if self.life.over:
+            if self.life.stopped_sending:
                 return
             try:
                 additions = await counting.additions(turn, subjects, self.encoder.limit)
@@ -84,7 +84,7 @@ class CarefulSending:
         before = counters.duplicates, counters.rejected
         await self._send(additions)
         await self.publisher.settled()
-        if self.life.over or before != (counters.duplicates, counters.rejected):
+        if self.life.stopped_sending or before != (counters.duplicates, counters.rejected):
             counting.forget()
         else:
             counting.keep()

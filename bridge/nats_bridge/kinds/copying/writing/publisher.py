@@ -147,7 +147,7 @@ class Publisher:
         self._subscriptions: list[BatchSubscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = _log.bind(rule=outlet.rule, stream=target.name)
-        life.when_over(self._stop_sending)
+        life.when_sending_stops(self._stop_sending)
 
     def _stop_sending(self) -> None:
         self._publishing.happened("over")
@@ -184,9 +184,9 @@ class Publisher:
     # -- state for others --------------------------------------------------------------------------------------------
 
     @property
-    def over(self) -> bool:
+    def stopped_sending(self) -> bool:
         """Whether it sends nothing more."""
-        return self._life.over
+        return self._life.stopped_sending
 
     @property
     def has_work(self) -> bool:
@@ -259,14 +259,14 @@ class Publisher:
 
     async def settled(self) -> None:
         """Wait until everything sent so far is stored or skipped, or the round is over."""
-        while (self.has_work or self._publishing.recovers) and not self._life.over:
+        while (self.has_work or self._publishing.recovers) and not self._life.stopped_sending:
             await self._next_answer()
 
     async def source_recreated(self) -> None:
         """Settle everything of the old source: the sequences of the new one begin again."""
         self.request_each()
         await self.settled()
-        if not self._life.over:
+        if not self._life.stopped_sending:
             self._publishing.unconfirmed.forget_names()
 
     def request_each(self) -> None:
@@ -286,8 +286,8 @@ class Publisher:
     async def _send_when_possible(self, operations: list[Operation]) -> None:
         publishing = self._publishing
         pending = self._pending = deque(operations)
-        while pending and not self._life.over:
-            while publishing.recovers and not self._life.over:
+        while pending and not self._life.stopped_sending:
+            while publishing.recovers and not self._life.stopped_sending:
                 await self._next_answer()
             if not self._usable:
                 self._life.interrupt(_CONNECTION_LOST)
@@ -310,7 +310,7 @@ class Publisher:
                 await self._connection.client.drained()
             except ConnectionError:
                 return  # which interrupts
-        while not self._publishing.has_room and not self._life.over:
+        while not self._publishing.has_room and not self._life.stopped_sending:
             await self._next_answer()
 
     async def _next_answer(self) -> None:
@@ -323,19 +323,19 @@ class Publisher:
 
     @property
     def _usable(self) -> bool:
-        return not self._life.over and self._connection.client.is_connected
+        return not self._life.stopped_sending and self._connection.client.is_connected
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
     def _on_answers(self, answers: list[Delivered]) -> None:
-        if self._life.over:
+        if self._life.stopped_sending:
             return
         self._outlet.is_silent = False
         self._perform(self._publishing.answered(answers, self._now))
         self._answered.set()
 
     def _on_others(self, _: list[Delivered]) -> None:
-        if not self._life.over:
+        if not self._life.stopped_sending:
             self.request_each()
 
     def _listening_refused(self, text: str) -> None:
@@ -348,7 +348,7 @@ class Publisher:
     async def _watch(self) -> None:
         """Check that answers arrive."""
         publishing, idle = self._publishing, True
-        while not self._life.over:
+        while not self._life.stopped_sending:
             await asyncio.sleep(ANSWER)
             if publishing.answers_are_overdue():
                 self._overdue("the target does not answer")
@@ -357,7 +357,7 @@ class Publisher:
             idle = not self.has_work
 
     def _overdue(self, reason: str) -> None:
-        if not self._life.over:
+        if not self._life.stopped_sending:
             self._outlet.is_silent = True
             self._life.interrupt(reason)
 
@@ -376,7 +376,7 @@ class Publisher:
                 case Fail(error):
                     self._fail(error)
                 case Recover():
-                    if not self._life.over:
+                    if not self._life.stopped_sending:
                         self._tasks.add(task := asyncio.create_task(self._recover()))
                         task.add_done_callback(self._tasks.discard)
 
@@ -436,8 +436,8 @@ class Publisher:
                 await self._next_answer()
         except TimeoutError:
             self._overdue("the target did not answer a message")
-        return not self._life.over
+        return not self._life.stopped_sending
 
     def _fail(self, error: BaseException) -> None:
-        if not self._life.over:
+        if not self._life.stopped_sending:
             self._life.fail(error)
