@@ -101,7 +101,7 @@ def test_equals_the_pure_function(
             already += 1
             continue
         at, result = next(results)
-        if isinstance(copy, Refusal) or not target.takes(copy.subject):
+        if isinstance(copy, Refusal) or not target.stores(copy.subject):
             assert isinstance(result, Rejected)
             assert (at, result.sequence, result.subject) == (index, message.sequence, message.subject)
             assert result.reason

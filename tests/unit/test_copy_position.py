@@ -65,7 +65,12 @@ def compared(
 ) -> Resume:
     ids = {copy.message_id for copy in copies if copy.message_id is not None}
     return compare(
-        copies, held, ids=ids, has_gaps=has_gaps, kept_per_subject=int(forgets), remembered_since_ns=remembered_since_ns
+        copies,
+        held,
+        ids=ids,
+        has_gaps=has_gaps,
+        max_msgs_per_subject=int(forgets),
+        remembered_since_ns=remembered_since_ns,
     )
 
 

@@ -113,13 +113,13 @@ def test_no_policy_decides_about_a_message_already_counted_as_stored() -> None:
 
 def test_nothing_new_is_written_while_recovering() -> None:
     made, _ = recovering()
-    assert not made.takes(operations(4))
+    assert not made.may_write(operations(4))
     assert made.recovers
 
 
 def test_one_message_at_a_time_until_one_is_stored() -> None:
     made = publishing(one_by_one=1)
-    assert not made.takes(operations(1, 2, 3))
+    assert not made.may_write(operations(1, 2, 3))
     pending = deque(operations(1, 2, 3))
     assert made.portion(pending) == operations(1)
     assert not made.stepped()  # it was skipped, say
@@ -141,15 +141,15 @@ def test_one_message_at_a_time_without_end() -> None:
 
 def test_a_target_that_refuses_when_full_gets_no_more_than_it_has_room_for() -> None:
     made = publishing(discard="new", max_msgs=10, messages=7)
-    assert made.takes(operations(1, 2, 3))
-    assert not made.takes(operations(1, 2, 3, 4))
+    assert made.may_write(operations(1, 2, 3))
+    assert not made.may_write(operations(1, 2, 3, 4))
     made.write(operations(1, 2), 1.0)
     pending = deque(operations(3, 4))
     assert made.portion(pending) == operations(3)
     assert made.state == "stepping"
     made.happened("pipeline")
-    made.found_room((5, math.inf))
-    assert made.takes(operations(4, 5, 6, 7, 8))
+    made.set_room((5, math.inf))
+    assert made.may_write(operations(4, 5, 6, 7, 8))
 
 
 def test_another_writer_matters_only_while_answers_stand_for_groups() -> None:
@@ -195,7 +195,7 @@ def test_nothing_leads_out_of_over(event: Any) -> None:
     made = publishing()
     made.happened("over")
     made.happened(event)
-    assert (made.state, made.takes(operations(1))) == ("over", False)
+    assert (made.state, made.may_write(operations(1))) == ("over", False)
 
 
 def test_a_duplicate_in_a_group_is_stored_already() -> None:

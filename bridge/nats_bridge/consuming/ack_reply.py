@@ -45,7 +45,7 @@ def acknowledges(reply: bytes, stream: bytes, consumer: bytes) -> bool:
     return len(tokens) >= 9 and tokens[:2] == [b"$JS", b"ACK"] and tokens[at : at + 2] == [stream, consumer]
 
 
-def asks_for_flow_control(reply: bytes, stream: bytes) -> bool:
+def is_flow_control_request(reply: bytes, stream: bytes) -> bool:
     """Return whether a reply subject is a flow control request of a consumer of this stream.
 
     Needed because any client may have chosen it. Servers have checked this themselves since 2.15.3, on their side.
@@ -55,10 +55,10 @@ def asks_for_flow_control(reply: bytes, stream: bytes) -> bool:
 
 def message_sequence(reply: bytes) -> bytes:
     """Return the stream sequence in a delivered message's reply subject, as text."""
-    return reply.rsplit(b".", fields_behind(reply))[1]
+    return reply.rsplit(b".", fields_after_count(reply))[1]
 
 
-def fields_behind(reply: bytes) -> int:
+def fields_after_count(reply: bytes) -> int:
     """Return the number of tokens after the delivery count in a delivered message's reply subject.
 
     There are more of them if a domain precedes the stream. All messages of a consumer have the same number.

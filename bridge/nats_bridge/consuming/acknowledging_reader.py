@@ -49,7 +49,7 @@ class AcknowledgingReader(Reader):
         self._broken = broken
         self._unacknowledged: deque[tuple[int, bytes]] = deque()
         self._acknowledged = 0  # up to this sequence everything that came
-        self._began_behind = 0
+        self._began_after = 0
 
     @property
     def stream_position(self) -> StreamPosition:
@@ -80,7 +80,7 @@ class AcknowledgingReader(Reader):
         return super()._hand_on(batch, last, again=again)
 
     async def _sort_out(self, batch: list[Delivered]) -> None:
-        for step in self._order.sort_out_round(batch, self._began_behind, self._acknowledged):
+        for step in self._order.sort_out_round(batch, self._began_after, self._acknowledged):
             match step:
                 case Deliver(messages):
                     await self._hand_on_all(messages)
@@ -110,7 +110,7 @@ class AcknowledgingReader(Reader):
             if self.plan.work_queue:
                 order.handled = 0  # there it begins with the first message
         self._move_checkpoint(order.progress)
-        self._began_behind = order.handled
+        self._began_after = order.handled
         order.next = int(info["delivered"]["consumer_seq"]) + 1 if info is not None else 1
         self._last_read = asyncio.get_running_loop().time()
 

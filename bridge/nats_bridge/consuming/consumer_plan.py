@@ -209,7 +209,7 @@ def done_with(config: Json) -> MessageStamp | None:
     return MessageStamp(int(done[1]), int(done[2])) if done else None
 
 
-def taken_from(config: Json, inbox: str) -> tuple[int, int] | None:
+def takeover_position(config: Json, inbox: str) -> tuple[int, int] | None:
     """Return the stream and consumer sequence of the last delivery to an inbox that another replaced; None without."""
     takeover = _TAKEN.search(str(config.get("description", "")))
     return (int(takeover[2]), int(takeover[3])) if takeover is not None and takeover[1] == inbox else None

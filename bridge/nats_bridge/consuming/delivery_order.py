@@ -61,7 +61,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from nats_bridge.client.wire import Delivered
-from nats_bridge.consuming.ack_reply import ACK, AckReply, fields_behind
+from nats_bridge.consuming.ack_reply import ACK, AckReply, fields_after_count
 from nats_bridge.observability.counters import ReaderCounters
 from nats_transforms import header_block
 
@@ -244,12 +244,12 @@ class DeliveryOrder:
         if repeated and not run and confirms:
             yield ConfirmAgain([repeated])
 
-    def sort_out_round(self, batch: list[Delivered], began_behind: int, acknowledged: int) -> Iterator[SortingStep]:
+    def sort_out_round(self, batch: list[Delivered], began_after: int, acknowledged: int) -> Iterator[SortingStep]:
         """Sort out a batch for a reader whose consumer alone can send messages again.
 
         Args:
             batch: deliveries, some of which are repeated or follow a gap.
-            began_behind: the stream sequence before the first one of the round.
+            began_after: the stream sequence before the first one of the round.
             acknowledged: the stream sequence up to which everything delivered is acknowledged.
         """
         run: list[Delivered] = []
@@ -257,7 +257,7 @@ class DeliveryOrder:
         following, newest = self.next, self.handled
         for message in batch:
             ack = AckReply.parse(message[1])
-            if ack.consumer_sequence != following or ack.stream_sequence <= began_behind:
+            if ack.consumer_sequence != following or ack.stream_sequence <= began_after:
                 # One is missing, or was unacknowledged when the round began, and its info did not show it.
                 yield DeliveriesLost()
                 break
@@ -354,5 +354,5 @@ def last_named(block: bytes) -> int:
 def _any_redelivered(batch: list[Delivered]) -> bool:
     # The delivery count is not 1. The parts of the reply subject before it are equal in the whole batch.
     reply = batch[0][1]
-    opening = reply.rsplit(b".", fields_behind(reply) + 1)[0] + b".1."
+    opening = reply.rsplit(b".", fields_after_count(reply) + 1)[0] + b".1."
     return not all(message[1].startswith(opening) for message in batch)

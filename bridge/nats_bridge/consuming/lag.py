@@ -62,7 +62,7 @@ class LagSource(Protocol):
     def stream_position(self) -> StreamPosition | None:
         """The rule's position; None while it is unknown."""
 
-    async def not_taken(self) -> int | None:
+    async def undelivered(self) -> int | None:
         """Return the number of messages that the consumer still holds for the rule; None without a consumer."""
 
 
@@ -219,7 +219,7 @@ class LagWatch:
         at = self._reader.stream_position
         if at is None:
             return None
-        messages = await self._reader.not_taken()
+        messages = await self._reader.undelivered()
         if messages is None:
             messages = await waiting_after(self._connection.api, at)
         if messages is None:

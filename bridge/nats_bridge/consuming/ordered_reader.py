@@ -99,12 +99,12 @@ class OrderedReader(Reader):
             " not published",
         )
 
-    async def abandon(self, *, held: bool) -> None:
+    async def abandon(self, *, unwritten: bool) -> None:
         """Stop with messages in flight, because the target is down.
 
         Set the position back to the last written message.
         """
-        await super().abandon(held=held)
+        await super().abandon(unwritten=unwritten)
         position, consumer = self.plan.position, self.consumer
         if position == "none" and self.connection.client.is_connected:
             await consumer.delete()
@@ -112,7 +112,7 @@ class OrderedReader(Reader):
             info = await consumer.info()
             if info is None or not consumer.delivers_here(info):
                 return  # another process has it now
-            if held:
+            if unwritten:
                 self._order.handled = self._order.earlier
             await consumer.delete()
             await consumer.create(self.handled)
@@ -375,7 +375,7 @@ class OrderedReader(Reader):
         if plan.position == "confirmed" and (lost := await self._lost_before_pause(last)):
             return lost.after
         newest = read or max(self.known.messages, default=MessageStamp(handled, 0))
-        resume_after = await held_until(self._reading, newest.sequence, newest.time_ns, last)
+        resume_after = await intact_until(self._reading, newest.sequence, newest.time_ns, last)
         if resume_after is None and last < handled:
             # The last message read may be followed by empty sequences, which were lost with the end as well. Without
             # one, some of the messages that the stream holds now may have the sequences of lost ones.
@@ -391,7 +391,7 @@ class OrderedReader(Reader):
         """Return the range that the stream lost before pauses; None if it holds the last message before each."""
         lost: _LostRange | None = None
         for pause in tuple(self._before_pauses):
-            after = await held_until(self._reading, pause.sequence, pause.time_ns, last)
+            after = await intact_until(self._reading, pause.sequence, pause.time_ns, last)
             if after is not None:
                 lost = _LostRange(lost.after if lost else after, pause.sequence)
         if lost is None:
@@ -458,7 +458,7 @@ class OrderedReader(Reader):
         return None
 
 
-async def held_until(replay: Replay, sequence: int, time_ns: int, last: int) -> int | None:
+async def intact_until(replay: Replay, sequence: int, time_ns: int, last: int) -> int | None:
     """Return the sequence up to which a stream has the messages read from it; None if it has lost none of them.
 
     A message that was removed after it was read proves nothing. Then a stream that is long enough has lost nothing.

@@ -44,7 +44,7 @@ from nats_bridge.client.permission_violations import not_allowed, refused_public
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge.client.tasks import end_tasks, task_over
 from nats_bridge.client.wire import BatchSubscription, Delivered
-from nats_bridge.consuming.ack_reply import ACK, AckReply, asks_for_flow_control
+from nats_bridge.consuming.ack_reply import ACK, AckReply, is_flow_control_request
 from nats_bridge.consuming.consumer_plan import Edit
 from nats_bridge.consuming.delivery_order import (
     CheckStream,
@@ -230,11 +230,11 @@ class Reader(ABC):
         await self.idle()
         await self._release()
 
-    async def abandon(self, *, held: bool) -> None:
+    async def abandon(self, *, unwritten: bool) -> None:
         """Stop with messages in flight, because the target is down. They are delivered again to the next reader.
 
         Args:
-            held: the last batch delivered has not been written.
+            unwritten: whether the last batch delivered has not been written.
         """
         await self._halt()
         await self._release()
@@ -289,7 +289,7 @@ class Reader(ABC):
         plan = self.plan
         return StreamPosition(plan.stream, self.known, plan.filters, self.handled, plan.direct)
 
-    async def not_taken(self) -> int | None:
+    async def undelivered(self) -> int | None:
         """Return the number of undelivered messages, queued here or on the server; see `nats_bridge.consuming.lag`."""
         if not self.attached:
             return None  # the consumer may be another replica's, or have sequences that are unknown here
@@ -394,7 +394,7 @@ class Reader(ABC):
 
     def _control(self, reply: bytes, block: bytes) -> Coroutine[Any, Any, None] | None:
         answer = reply or header_block.read(block, b"Nats-Consumer-Stalled") or b""
-        if asks_for_flow_control(answer, self.plan.stream.encode()):
+        if is_flow_control_request(answer, self.plan.stream.encode()):
             self.connection.client.answer(answer)
         match self._order.heartbeat(block):
             case Missing() as missing:

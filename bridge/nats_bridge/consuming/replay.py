@@ -16,7 +16,7 @@ from nats_bridge.client.batch_parser import InBulk
 from nats_bridge.client.consumer_names import Purpose
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.wire import Delivered
-from nats_bridge.consuming.ack_reply import AckReply, acknowledges, asks_for_flow_control
+from nats_bridge.consuming.ack_reply import AckReply, acknowledges, is_flow_control_request
 from nats_bridge.consuming.percent_names import check_percent
 from nats_bridge.errors import ApiError
 from nats_transforms import header_block
@@ -225,7 +225,7 @@ class Replay:
                     # If the answer was lost with a connection, the consumer's heartbeats ask for it again.
                     stalled = header_block.read(block, b"Nats-Consumer-Stalled")
                     answer = reply or stalled or b""
-                    if asks_for_flow_control(answer, stream):
+                    if is_flow_control_request(answer, stream):
                         client.answer(answer)
                     if newest:
                         client.answer(newest)

@@ -62,7 +62,7 @@ from nats_bridge.consuming.consumer_plan import (
     edits_between,
     marker_name,
     position_of,
-    taken_from,
+    takeover_position,
 )
 from nats_bridge.errors import ApiError, ConsumerInUseError, RuleRefusedError
 
@@ -416,7 +416,7 @@ class RuleConsumer:
         """Return the stream and consumer sequence of the last delivery to the inbox; None if unknown."""
         if self.delivers_here(info):
             return int(info["delivered"]["stream_seq"]), int(info["delivered"]["consumer_seq"])
-        return taken_from(info["config"], self.inbox)
+        return takeover_position(info["config"], self.inbox)
 
     def has_sent(self, reply: bytes) -> bool:
         """Return whether a reply subject is from this consumer, and not made up by another client."""

@@ -42,12 +42,12 @@ class Piece(Generic[_Taker]):
     Attributes:
         low: its first sequence.
         taker: the receiver of its messages.
-        found: the number of its messages.
+        count: the number of its messages.
     """
 
     low: int
     taker: _Taker
-    found: int
+    count: int
 
 
 async def messages(replay: Replay, first: int, last: int) -> AsyncGenerator[Delivered, None]:
@@ -76,16 +76,16 @@ async def read_piece(
     """
     for look in range(1, _LOOKS + 1):
         taker = make()
-        found, end = 0, 0
+        count, end = 0, 0
         async with contextlib.aclosing(replay.between(low, high)) as batches:
             async for batch in batches:
-                found += len(batch)
+                count += len(batch)
                 end = AckReply.parse(batch[-1][1]).stream_sequence
                 taker.take(batch)
         if not newest or end == high or look == _LOOKS or await replay.api.stored_message(replay.stream, high) is None:
             break
         await LEADER_AWAY.pause()
-    return Piece(low, taker, found)
+    return Piece(low, taker, count)
 
 
 async def backwards(

@@ -167,10 +167,10 @@ class _HistoryReader:
         self._known, self.handled = KnownStream.of(info), handled
         self._tasks = asyncio.create_task(self._reading()), asyncio.create_task(self._feed())
 
-    async def not_taken(self) -> int | None:
+    async def undelivered(self) -> int | None:
         return None
 
-    async def abandon(self, *, held: bool) -> None:
+    async def abandon(self, *, unwritten: bool) -> None:
         """Stop. The next round reads messages that are not stored again."""
         await self.end_at_once()
         self._copy.held = max(self._copy.held, self._round.publisher.confirmed[0])

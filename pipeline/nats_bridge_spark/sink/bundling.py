@@ -231,7 +231,7 @@ class BundleBuilder:
         target = self._target
         if unpublishable(subject) is not None or b"\x00" in subject:
             why = "a message cannot have this subject: no empty tokens, wildcards, white space or commands"
-        elif self._check_subjects and not target.takes(subject):
+        elif self._check_subjects and not target.stores(subject):
             patterns = ", ".join(pattern.decode("utf-8", "replace") for pattern in target.subjects[:5])
             why = f"stream '{target.name}' does not store this subject, but {patterns or 'none'}"
         else:

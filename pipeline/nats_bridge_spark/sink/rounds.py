@@ -289,7 +289,7 @@ class Rounds:
     def _check_subjects(self, target: Target) -> None:
         for bundle in self._in_flight:
             for subject in pc.unique(bundle.subjects).to_pylist():
-                if not target.takes(subject):
+                if not target.stores(subject):
                     row = bundle.names[first_with(subject, bundle.subjects)] - 1
                     raise self._place.wrong(row, f"{self._where} does not store this subject any more", subject)
 

@@ -64,19 +64,19 @@ async def test_pieces_backwards_are_the_whole_range(
     first = await first_sequence(replay.api, replay.stream)
     pieces: list[Piece[Sequences]] = []
     async for piece in backwards(replay, first, LAST, Sequences, range(found), enough):
-        assert piece.taker.seen == list(range(piece.low, piece.low + piece.found))
+        assert piece.taker.seen == list(range(piece.low, piece.low + piece.count))
         pieces.insert(0, piece)
     assert [number for piece in pieces for number in piece.taker.seen] == list(range(1, LAST + 1))
     if not found:
-        assert [piece.found for piece in pieces] == [16, 64, 16, 4]
+        assert [piece.count for piece in pieces] == [16, 64, 16, 4]
     else:  # ten were found in four messages: after them, the rest should need no more
-        assert [piece.found for piece in pieces][-2:] == [4, 4]
+        assert [piece.count for piece in pieces][-2:] == [4, 4]
 
 
 async def test_a_deleted_message_is_not_waited_for(peer: RawPeer, replay: Replay) -> None:
     await peer.api(f"STREAM.MSG.DELETE.{replay.stream}", {"seq": LAST})
     piece = await read_piece(replay, LAST - 2, LAST, Sequences)
-    assert (piece.taker.seen, piece.found) == ([LAST - 2, LAST - 1], 2)
+    assert (piece.taker.seen, piece.count) == ([LAST - 2, LAST - 1], 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ async def test_a_replica_that_lags_behind_is_read_again(replay: Replay) -> None:
     lagging = LaggingReplay(replay.api, replay.stream)
     piece = await read_piece(lagging, LAST - 2, LAST, Sequences)
     assert lagging.asked == [LAST] * 3
-    assert (piece.taker.seen, piece.found) == ([LAST - 2, LAST - 1, LAST], 3)
+    assert (piece.taker.seen, piece.count) == ([LAST - 2, LAST - 1, LAST], 3)
     # In the middle of the stream, the last message may be a deleted one.
     lagging = LaggingReplay(replay.api, replay.stream)
     piece = await read_piece(lagging, 1, 3, Sequences, newest=False)

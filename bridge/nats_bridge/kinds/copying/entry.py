@@ -164,8 +164,8 @@ class SourceReader(LagSource, Protocol):
     async def open(self, handled: int, info: Json) -> None:
         """Begin after a sequence of the source with this `STREAM.INFO`."""
 
-    async def abandon(self, *, held: bool) -> None:
-        """Stop. `held` means that the last batch delivered has not been written."""
+    async def abandon(self, *, unwritten: bool) -> None:
+        """Stop. `unwritten` means that the last batch delivered has not been written."""
 
     async def end_at_once(self) -> int | None:
         """Stop without sending to any server. A reader may return the number of messages it has not delivered."""
@@ -425,6 +425,6 @@ class CopyEntry:
         """The position in the source; see `nats_bridge.consuming.lag`."""
         return self._round.reader.stream_position if self._round is not None else self._context.stream_position
 
-    async def not_taken(self) -> int | None:
+    async def undelivered(self) -> int | None:
         """Return the number of messages that the round's consumer still holds; see `nats_bridge.consuming.lag`."""
-        return await self._round.reader.not_taken() if self._round is not None else None
+        return await self._round.reader.undelivered() if self._round is not None else None

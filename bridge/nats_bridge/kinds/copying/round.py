@@ -321,7 +321,7 @@ class Round:
 
     async def _leave_reader(self) -> None:
         try:
-            await self.reader.abandon(held=False)
+            await self.reader.abandon(unwritten=False)
         except (BridgeError, OSError) as error:
             if self.life.state == "draining":
                 self._log.error("rule.drain_incomplete", reason=str(error))

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.wire import Delivered
-from nats_bridge.consuming.ack_reply import fields_behind
+from nats_bridge.consuming.ack_reply import fields_after_count
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.rules.known_subjects import KnownSubjects
 from nats_transforms import copy_id, header_block
@@ -81,7 +81,7 @@ class Target:
         renamed: prefixes of header lines that would make it refuse a message or act on it; copies keep these headers
             under names of the bridge.
         counts: whether it is a counter stream, which adds up published messages.
-        kept_per_subject: the limit of messages for each subject; 0 without a limit.
+        max_msgs_per_subject: the limit of messages for each subject; 0 without a limit.
         forgets: whether it removes messages by limits.
         full_is_refused: whether it refuses messages when it is full (discard new).
         room: the messages and bytes until it is full, by the limits for the whole stream; 0 messages if limits per
@@ -100,7 +100,7 @@ class Target:
     withheld: tuple[bytes, ...]
     renamed: tuple[bytes, ...]
     counts: bool
-    kept_per_subject: int
+    max_msgs_per_subject: int
     forgets: bool
     full_is_refused: bool
     room: tuple[float, float]
@@ -138,7 +138,7 @@ class Target:
             withheld=tuple(withheld),
             renamed=(() if counts else (INCREMENT,)) + (SCHEDULES,) if server.stream_fields_of_2_12 else (),
             counts=counts,
-            kept_per_subject=max(int(config.get("max_msgs_per_subject", -1)), 0),
+            max_msgs_per_subject=max(int(config.get("max_msgs_per_subject", -1)), 0),
             forgets=cls.forgets_by(config),
             full_is_refused=config.get("discard") == "new",
             room=_room(config, info["state"]),
@@ -163,7 +163,7 @@ class Target:
         """Whether its sequences show how many messages it has stored, as long as no other client writes."""
         return self.replicas == 1 and self.window_ns > 0 and not self.full_is_refused and not self.fed_by_server
 
-    def takes(self, subject: bytes) -> bool:
+    def stores(self, subject: bytes) -> bool:
         """Return whether it stores messages of a subject."""
         return any(matches(subject, pattern) for pattern in self.subjects)
 
@@ -311,7 +311,7 @@ class CopyEncoder:
         names, append = self._names_subject, out.append
         known, enter, where = self._known.young, self._known.enter, self.where
         unselected = 0
-        behind = fields_behind(batch[0][1])
+        behind = fields_after_count(batch[0][1])
         for index in range(start, len(batch)):
             subject, reply, block, payload = batch[index]
             try:

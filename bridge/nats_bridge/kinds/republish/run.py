@@ -19,7 +19,7 @@ from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.consumer_plan import ConsumerPlan, consumer_owner, durable_name
 from nats_bridge.consuming.lag import LagWatch
 from nats_bridge.consuming.missing_streams import existing_stream
-from nats_bridge.consuming.ordered_reader import OrderedReader, held_until
+from nats_bridge.consuming.ordered_reader import OrderedReader, intact_until
 from nats_bridge.consuming.percent_names import check_percent
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import RuleConsumer
@@ -243,7 +243,7 @@ class RepublishRun(RuleRun):
                 self._log.warning("rule.position_unproven", consumer=self._durable_name, after=position)
             return position
         last = int((await settled_stream(self._source.api, kept.stream, kept.sequence))["state"]["last_seq"])
-        after = await held_until(replay, kept.sequence, kept.time_ns, last)
+        after = await intact_until(replay, kept.sequence, kept.time_ns, last)
         if after is None and (position is None or (consumer.may_be_ahead and rule.delivery == "at_least_once")):
             after = kept.sequence
         if after is None or (position is not None and after >= position):
@@ -313,7 +313,7 @@ class RepublishRun(RuleRun):
             return
         await self._leave_stream()
         if failed:
-            await self._reader.abandon(held=self._delivery.held)
+            await self._reader.abandon(unwritten=self._delivery.held)
         else:
             await self._reader.close()
             await self._delivery.settled()
@@ -326,7 +326,7 @@ class RepublishRun(RuleRun):
 
     async def _leave(self) -> None:
         if self._reader is not None:
-            await self._reader.abandon(held=self._delivery.held)
+            await self._reader.abandon(unwritten=self._delivery.held)
             await self._source.flush()
 
     async def _cut(self) -> None:

@@ -163,7 +163,7 @@ class Looking:
                 self._position, self._at = newest.position, newest.at
                 self._is_certain = behind + newest.behind == last - newest.at
                 return
-            behind += piece.found
+            behind += piece.count
             await self.rate.turn(_READING)
         self._is_certain = self._is_certain and behind == last - self._read_to
 

@@ -22,7 +22,7 @@ from nats_transforms.subject import REST, matches
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class NewestCopy:
     """A copy in the target.
 
     Attributes:
@@ -78,7 +78,7 @@ def native_wanted(entry: Json, server: Dialect) -> SearchedRecords:
     return SearchedRecords(compile_sourcing(entry, server), (HEADER,), subjects, not server.source_record_names_filters)
 
 
-async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[SearchedRecords]) -> list[Found | None]:
+async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[SearchedRecords]) -> list[NewestCopy | None]:
     """Return the newest stored copy for each of `wanted`. The target is read back only as far as necessary.
 
     Args:
@@ -87,7 +87,7 @@ async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[Searc
         wanted: what to look for.
     """
     first = await first_sequence(api, stream)
-    found: list[Found | None] = [None] * len(wanted)
+    found: list[NewestCopy | None] = [None] * len(wanted)
     replay = Replay(api, stream, headers_only=True)
     if not wanted:
         return found
@@ -102,7 +102,7 @@ class _Newest:
     """The newest copy for each of the wanted entries, among some messages."""
 
     def __init__(self, wanted: Sequence[SearchedRecords]) -> None:
-        self.found: list[Found | None] = [None] * len(wanted)
+        self.found: list[NewestCopy | None] = [None] * len(wanted)
         self._wanted = wanted
 
     def take(self, batch: list[Delivered]) -> None:
@@ -112,4 +112,4 @@ class _Newest:
             for index, each in enumerate(self._wanted):
                 sequence = each.read(subject, block)
                 if sequence is not None:
-                    self.found[index] = Found(AckReply.parse(reply).stream_sequence, sequence)
+                    self.found[index] = NewestCopy(AckReply.parse(reply).stream_sequence, sequence)

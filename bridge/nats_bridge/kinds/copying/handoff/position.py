@@ -14,7 +14,7 @@ from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import messages
-from nats_bridge.kinds.copying.handoff.native_search import Found
+from nats_bridge.kinds.copying.handoff.native_search import NewestCopy
 from nats_bridge.kinds.copying.position.comparing import NEWEST, compared_entry
 from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, identity_by_copies
 
@@ -58,7 +58,7 @@ async def copied_up_to(streams: EntryStreams) -> int | None:
     return resume.resume_after
 
 
-async def check_newest(streams: EntryStreams, newest: Found | None, reached: int | None) -> None:
+async def check_newest(streams: EntryStreams, newest: NewestCopy | None, reached: int | None) -> None:
     """Check that the target did not contain copies newer than the newest remaining one, if that makes a difference.
 
     Args:

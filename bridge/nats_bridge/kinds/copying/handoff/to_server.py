@@ -22,7 +22,7 @@ from nats_bridge.consuming.consumer_plan import consumer_owner
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import ApiError, BridgeError
-from nats_bridge.kinds.copying.handoff.native_search import Found, SearchedRecords, find, native_wanted
+from nats_bridge.kinds.copying.handoff.native_search import NewestCopy, SearchedRecords, find, native_wanted
 from nats_bridge.kinds.copying.handoff.position import EntryRefusedError, check_newest, copied_up_to
 from nats_bridge.kinds.copying.handoff.spelling import as_transforms, spellings
 from nats_bridge.kinds.copying.model import CopyingRule
@@ -232,7 +232,7 @@ class CopyingHandoff:
     async def _worded(self, source: Source, streams: EntryStreams, position: int) -> _Decision:
         """Return the first spelling of the entry with which the server begins exactly after a position."""
         api, stream = self._target.api, self._rule.target_stream
-        older: Found | None = None
+        older: NewestCopy | None = None
         for number, words in enumerate(self._spellings(source, streams.target_info["config"])):
             try:
                 wanted = native_wanted(words, self._server)

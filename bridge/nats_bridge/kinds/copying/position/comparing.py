@@ -46,7 +46,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from nats_bridge.client.wire import Delivered
-from nats_bridge.consuming.ack_reply import AckReply, fields_behind
+from nats_bridge.consuming.ack_reply import AckReply, fields_after_count
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import backwards, first_sequence, messages
 from nats_bridge.kinds.copying.position import entry_streams
@@ -108,7 +108,7 @@ def compare(
     *,
     ids: Collection[bytes],
     has_gaps: bool,
-    kept_per_subject: int,
+    max_msgs_per_subject: int,
     remembered_since_ns: int,
 ) -> Resume:
     """Compare the newest copies with the source.
@@ -118,7 +118,7 @@ def compare(
         source: the selected messages of the source between the lowest and the highest sequence of the copies.
         ids: the message ids of all messages stored between the copies.
         has_gaps: whether the target has lost messages between these copies.
-        kept_per_subject: the limit of messages for each subject; 0 without a limit.
+        max_msgs_per_subject: the limit of messages for each subject; 0 without a limit.
         remembered_since_ns: since when the target remembers message ids, in nanoseconds since 1970.
     """
     foreign = _of_lost_messages(copies, source)
@@ -140,7 +140,7 @@ def compare(
                 rolled_up.add(_EVERYTHING if copy.rollup == b"all" else copy.subject)
             continue
         message = source[sequence]
-        evicted = 0 < kept_per_subject <= newer[message.destination]
+        evicted = 0 < max_msgs_per_subject <= newer[message.destination]
         superseded = evicted or message.destination in rolled_up or _EVERYTHING in rolled_up
         skipped = message.message_id is not None and message.message_id in ids
         if superseded or skipped:
@@ -247,7 +247,7 @@ async def compared_entry(streams: EntryStreams, tail: TargetTail, read: Read) ->
     return _compared_with(messages, streams.target, replace(tail, copies=further.copies))
 
 
-async def compared_again(streams: EntryStreams, tail: TargetTail) -> Resume:
+async def compared_copies(streams: EntryStreams, tail: TargetTail) -> Resume:
     """Compare these copies of an entry, at least one, with its source."""
     return _compared_with(await _messages_copied(streams, tail.copies), streams.target, tail)
 
@@ -279,7 +279,7 @@ def _compared_with(messages: dict[int, SourceMessage], target: Target, tail: Tar
         messages,
         ids=tail.ids,
         has_gaps=tail.has_gaps,
-        kept_per_subject=target.kept_per_subject,
+        max_msgs_per_subject=target.max_msgs_per_subject,
         remembered_since_ns=target.now_ns - target.window_ns // 2,
     )
 
@@ -361,7 +361,7 @@ class _SequencesOfCopies:
         )
 
     def take(self, batch: list[Delivered]) -> None:
-        behind = fields_behind(batch[0][1])
+        behind = fields_after_count(batch[0][1])
         for subject, reply, block, _ in batch:
             time_ns = int(reply.rsplit(b".", behind)[3])
             plain = self._plain.search(block)

@@ -3,7 +3,7 @@
 The target is read backwards from its end, headers only, in growing pieces, until enough copies of the entry are found
 to know its position and whether some are missing after an interruption. After a repaired interruption, copies of
 earlier messages follow copies of later ones. The piece can begin among them, and the later ones may be far in front of
-it. So a search for missing copies is repeated further back (`whatever_age`).
+it. So a search for missing copies is repeated further back (`of_any_age`).
 
 The id of a copy contains the time of its message in the source. So a few of these messages are read from the source
 (`nats_bridge.client.stream_identity`) if its creation time has changed. Copies with their publishers' ids only have a
@@ -198,7 +198,7 @@ async def read_tail(
     wanted: int,
     *,
     rule: str = "",
-    whatever_age: bool = False,
+    of_any_age: bool = False,
 ) -> TargetTail:
     """Read the newest copies of an entry, no more than are wanted.
 
@@ -211,7 +211,7 @@ async def read_tail(
         record_of: returns the source record in a header block of the entry's copies; None for other messages.
         wanted: the number of copies that is enough.
         rule: the rule's name, for the log.
-        whatever_age: whether only the number counts, and not how much older than the newest one a copy is.
+        of_any_age: whether only the number counts, and not how much older than the newest one a copy is.
     """
     first = await first_sequence(api, stream)
     copies: list[StoredCopy] = []
@@ -223,7 +223,7 @@ async def read_tail(
     reported, lowest = 0, last + 1  # the sequence where the piece with the lowest copy begins
     async for piece in backwards(replay, first, last, partial(_Copies, record_of), copies, wanted):
         low, read = piece.low, piece.taker
-        farther += piece.found
+        farther += piece.count
         farther_ids |= read.ids
         if read.copies:
             copies[:0] = read.copies
@@ -234,7 +234,7 @@ async def read_tail(
             farther_ids.clear()  # ids stored after all copies are irrelevant, and can be many
         # Between two copies that were in flight together, the target can hold many copies of other entries.
         young = read.copies[0].time_ns >= copies[-1].time_ns - TOGETHER_NS if read.copies else lowest - low < MOST
-        is_old = not whatever_age and copies and not young
+        is_old = not of_any_age and copies and not young
         is_cut = len(copies) >= wanted and not is_old
         if is_cut or is_old:
             break
@@ -346,7 +346,7 @@ class EntryStreams:
         """The source's last sequence."""
         return int(self.source_info["state"]["last_seq"])
 
-    async def newest(self, wanted: int, *, whatever_age: bool = False) -> TargetTail:
+    async def newest(self, wanted: int, *, of_any_age: bool = False) -> TargetTail:
         """Return the newest copies of any stream with the source's name; see `read_tail`."""
         assert self.last != LAST_UNKNOWN, "an unread target must not look like an empty one"
         return await read_tail(
@@ -356,12 +356,12 @@ class EntryStreams:
             self.sourcing.own_record,
             wanted,
             rule=self.rule,
-            whatever_age=whatever_age,
+            of_any_age=of_any_age,
         )
 
-    async def newest_of_present(self, wanted: int, whatever_age: bool) -> TargetTail:
+    async def newest_of_present(self, wanted: int, of_any_age: bool) -> TargetTail:
         """Return the newest copies of the present source."""
-        return self.of_present(await self.newest(wanted, whatever_age=whatever_age))
+        return self.of_present(await self.newest(wanted, of_any_age=of_any_age))
 
     def of_present(self, tail: TargetTail) -> TargetTail:
         """Return the copies of the present source, of those that were read."""

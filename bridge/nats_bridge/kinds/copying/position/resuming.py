@@ -64,7 +64,7 @@ from nats_bridge.kinds.copying.position.comparing import (
     Resume,
     SourceMessage,
     compared_after_confirmed,
-    compared_again,
+    compared_copies,
     compared_entry,
     is_of,
 )
@@ -243,8 +243,8 @@ class Resuming:
         def of_held(tail: TargetTail) -> TargetTail:
             return replace(tail, copies=tuple(copy for copy in tail.copies if copy.record.sequence <= source_last))
 
-        async def read(wanted: int, whatever_age: bool) -> TargetTail:
-            return of_held(await streams.newest_of_present(wanted, whatever_age))
+        async def read(wanted: int, of_any_age: bool) -> TargetTail:
+            return of_held(await streams.newest_of_present(wanted, of_any_age))
 
         remaining = of_held(tail)
         beyond = len(tail.copies) - len(remaining.copies)
@@ -285,7 +285,7 @@ class Resuming:
             wanted *= 4
             further = await streams.newest_of_present(wanted, True)
             if held := of_held(further).copies:
-                resume = await compared_again(streams, replace(further, copies=held))
+                resume = await compared_copies(streams, replace(further, copies=held))
             if resume.all_lost and len(further.copies) < wanted:
                 return replace(resume, resume_after=0)
         return resume
@@ -305,7 +305,7 @@ class Resuming:
         Returns:
             The copies, by the source's sequences, and whether the target has lost some that it had confirmed.
         """
-        tail = await streams.newest(wanted, whatever_age=True)
+        tail = await streams.newest(wanted, of_any_age=True)
         streams = await self._identified(streams, tail)
         _, _, target_lost = await self._recall(streams)
         if self.identity.recreated:

@@ -250,7 +250,7 @@ class Publisher:
         if not messages:
             return None
         publishing, client = self._publishing, self._connection.client
-        if not client.is_connected or not publishing.takes(messages):
+        if not client.is_connected or not publishing.may_write(messages):
             return self._send_when_possible(operations_of(messages))
         self._write(messages)
         if publishing.is_full_with(len(messages)) or client.unsent_bytes > _MOST_UNSENT:  # if as many follow
@@ -302,7 +302,7 @@ class Publisher:
     async def _read_room(self) -> None:
         with contextlib.suppress(ApiError):  # then the room stays as it was
             info = await self._connection.api.stream_info(self._target.name)
-            self._publishing.found_room(Target.of(info, self._connection.server_version).room)
+            self._publishing.set_room(Target.of(info, self._connection.server_version).room)
 
     async def _until_room(self) -> None:
         if self._connection.client.is_connected:

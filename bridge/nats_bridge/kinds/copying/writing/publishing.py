@@ -346,7 +346,7 @@ class Publishing:
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
-    def takes(self, messages: list[Operation] | Bundle) -> bool:
+    def may_write(self, messages: list[Operation] | Bundle) -> bool:
         """Return whether messages may be written now, all of them."""
         return self.state == "pipelined" and (not self._is_bounded or self._fits(messages))
 
@@ -371,7 +371,7 @@ class Publishing:
 
     def portion(self, pending: deque[Operation]) -> list[Operation]:
         """Take the waiting messages that may be written next: all of them, or one."""
-        if self.takes(everything := list(pending)):
+        if self.may_write(everything := list(pending)):
             pending.clear()
             return everything
         if self.state == "pipelined":
@@ -388,7 +388,7 @@ class Publishing:
             self.happened("pipeline")
         return self._is_bounded and not self._steps
 
-    def found_room(self, room: tuple[float, float]) -> None:
+    def set_room(self, room: tuple[float, float]) -> None:
         """Note the room of the target in messages and bytes; only for targets that refuse messages when full."""
         self._room = room
 
