@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge.kinds.copying.target import Operation
+from nats_bridge.kinds.copying.encoder import Operation
 
 _TOGETHER: Final = 4 << 20  # bytes of large rows, about
 

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from nats_bridge.client.wire import Delivered
-from nats_bridge.kinds.copying.target import CopyEncoder, Operation, Rejected, Target
+from nats_bridge.kinds.copying.encoder import CopyEncoder, Operation, Rejected
+from nats_bridge.kinds.copying.target import Target
 from nats_transforms.republish import StoredMessage
 
 KEY = b"0123456789ab"

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import message_sequence
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.target import CopyEncoder, Operation, Rejected, Target
+from nats_bridge.kinds.copying.encoder import CopyEncoder, Operation, Rejected
+from nats_bridge.kinds.copying.target import Target
 from nats_bridge.rules.known_subjects import KnownSubjects
 from nats_transforms import header_block
 from nats_transforms.copy_id import without_copy_id

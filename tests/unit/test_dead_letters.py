@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nats_bridge.kinds.copying.target import Rejected
+from nats_bridge.kinds.copying.encoder import Rejected
 
 LETTER = Rejected(7, b"s.a", b"NATS/1.0\r\nA: b\r\n\r\n", b"payload", "too large")
 

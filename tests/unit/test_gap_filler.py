@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.copying.target import Operation
+from nats_bridge.kinds.copying.encoder import Operation
 from nats_bridge.kinds.copying.writing.gap_filler import GapFiller
 
 

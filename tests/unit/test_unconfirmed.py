@@ -9,7 +9,8 @@ import pytest
 from nats_bridge.client.wire import Delivered
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.target import Operation, Target
+from nats_bridge.kinds.copying.encoder import Operation
+from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.publishing import LostTrackError, Unconfirmed
 
 INBOX = b"_INBOX.x."

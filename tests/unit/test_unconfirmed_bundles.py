@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.target import Operation
+from nats_bridge.kinds.copying.encoder import Operation
 from nats_bridge.kinds.copying.writing.in_flight import operations_of, size_of
 from nats_bridge.kinds.copying.writing.publishing import LostTrackError, Unconfirmed
 from tests.unit.test_unconfirmed import INBOX, asked, duplicate, numbers, operations, refused, stored, take, tracker

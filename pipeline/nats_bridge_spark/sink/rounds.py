@@ -49,9 +49,10 @@ from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import FOUR_A_SECOND, LEADER_AWAY
 from nats_bridge.errors import ApiError, BridgeError
 from nats_bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.kinds.copying.encoder import Operation
 from nats_bridge.kinds.copying.position.entry_streams import last_sequence_after_sent
 from nats_bridge.kinds.copying.round import RoundLife
-from nats_bridge.kinds.copying.target import Operation, Target
+from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.in_flight import LEAST, Window
 from nats_bridge.kinds.copying.writing.publisher import Outlet, Publisher
 from nats_bridge.kinds.copying.writing.publishing import Terms

@@ -53,10 +53,11 @@ from nats_bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.errors import BridgeError
+from nats_bridge.kinds.copying.encoder import CopyEncoder, Operation
 from nats_bridge.kinds.copying.position.comparing import Resume
 from nats_bridge.kinds.copying.position.entry_streams import LAST_UNKNOWN, EntryStreams, last_sequence_after_sent
 from nats_bridge.kinds.copying.position.resuming import Confirmed
-from nats_bridge.kinds.copying.target import RENAMED, CopyEncoder, Operation
+from nats_bridge.kinds.copying.target import RENAMED
 from nats_bridge.kinds.copying.writing.careful_sending import CarefulSending
 from nats_bridge.kinds.copying.writing.counting import Counting
 from nats_bridge.kinds.copying.writing.gap_filler import GapFiller

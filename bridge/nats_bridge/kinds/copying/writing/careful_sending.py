@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import message_sequence
 from nats_bridge.errors import ApiError
-from nats_bridge.kinds.copying.target import CopyEncoder, Operation, Rejected, Special
+from nats_bridge.kinds.copying.encoder import CopyEncoder, Operation, Rejected, Special
 from nats_bridge.kinds.copying.writing.counting import Counting, turns
 from nats_bridge.kinds.copying.writing.gap_filler import GapFiller
 from nats_bridge.kinds.copying.writing.publisher import Publisher

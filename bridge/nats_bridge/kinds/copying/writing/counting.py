@@ -25,7 +25,8 @@ from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import messages
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.target import INCREMENT, Operation, Target, renamed
+from nats_bridge.kinds.copying.encoder import Operation
+from nats_bridge.kinds.copying.target import INCREMENT, Target, renamed
 from nats_transforms import header_block
 
 if TYPE_CHECKING:

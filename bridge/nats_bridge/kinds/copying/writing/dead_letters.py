@@ -14,7 +14,8 @@ from nats_bridge.client.waiting import ANSWER, NO_ANSWER
 from nats_bridge.client.write_fence import WriteFence
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.target import INCREMENT, SCHEDULES, Operation, Rejected, renamed
+from nats_bridge.kinds.copying.encoder import Operation, Rejected
+from nats_bridge.kinds.copying.target import INCREMENT, SCHEDULES, renamed
 from nats_transforms import header_block
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.copying.target import Operation
+from nats_bridge.kinds.copying.encoder import Operation
 from nats_transforms import header_block
 from nats_transforms.copy_id import HEADER, CopyId
 

@@ -41,7 +41,7 @@ from typing import Protocol, Self, TypeAlias
 
 from nats_bridge.client.pub_ack import StoredAnswer
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.target import Operation
+from nats_bridge.kinds.copying.encoder import Operation
 from nats_transforms.dialect import server_dialect
 
 

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.wire import Delivered
-from nats_bridge.kinds.copying.target import Operation
+from nats_bridge.kinds.copying.encoder import Operation
 from nats_bridge.kinds.copying.writing.in_flight import (
     SHARED,
     Bundle,

@@ -52,7 +52,8 @@ from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.errors import ApiError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.target import Operation, Target
+from nats_bridge.kinds.copying.encoder import Operation
+from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.in_flight import Bundle, Window, operations_of
 from nats_bridge.kinds.copying.writing.publishing import (
     Action,

@@ -51,7 +51,8 @@ from nats_bridge.client.waiting import ANSWER
 from nats_bridge.client.wire import Delivered
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.target import Operation, Target
+from nats_bridge.kinds.copying.encoder import Operation
+from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.in_flight import (
     Bundle,
     MessagesInFlight,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from nats_bridge.client.pub_ack import PubAck
-from nats_bridge.kinds.copying.target import Operation
+from nats_bridge.kinds.copying.encoder import Operation
 from nats_bridge.kinds.copying.writing.publishing import Publishing
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0  # seconds between two tries on a full target
