@@ -243,8 +243,7 @@ class Reader(ABC):
         """Stop and leave the consumer as it is: another replica may read through it by now.
 
         Returns:
-            Return the number of messages that the server is known to have sent, but that were not delivered to the
-            sink.
+            The number of messages that the server is known to have sent, but that were not delivered to the sink.
         """
         await self._halt()
         if self._life.state == "opening":  # the consumer's numbers are not known yet

@@ -16,6 +16,7 @@ source     … 91 92 93 94 95 96 97 98 99 100 101
 target     … 91 92 94 95 96 97 98 99        (93 was refused by a leader that changed; 94 … 99 were stored)
 newest 4   96 97 98 99: complete, and there are more of the same age
 newest 8   91 92 94 … 99: a gap at 93, which the source holds
+newest 16  the same gap, so it is not only the place of an earlier repair
 result     resume after 92; 94 … 99 are stored and not sent again; 93 is missing, and is stored behind 99
 ```
 
@@ -31,7 +32,16 @@ Invariants:
 
 * Nothing is written.
 * A message only counts as missing if it is in the source now.
-* No more than `2 * CHECKED_COPIES` copies are read, and the source between the lowest and the highest of them.
+* `compared_entry` compares no more than `2 * CHECKED_COPIES` copies, with the source between the lowest and the highest
+  of them.
+
+Limits:
+
+* A missing message is only found between compared copies. `entry_streams` ends its search at copies that cannot have
+  been in flight together with the newest one: stored a minute before it, or `MOST` sequences away.
+* A target that has removed messages does not show whether a message was never stored, or was stored and deleted. If it
+  may have forgotten the message's id as well, the message counts as deleted (`Resume.assumed`). If that is wrong, the
+  message is lost. If it were sent again, a deleted message would come back.
 """
 
 from __future__ import annotations

@@ -1,9 +1,19 @@
 """The two streams of an entry at one moment: the newest copies in the target, and whether the source is their source.
 
 The target is read backwards from its end, headers only, in growing pieces, until enough copies of the entry are found
-to know its position and whether some are missing after an interruption. After a repaired interruption, copies of
-earlier messages follow copies of later ones. The piece can begin among them, and the later ones may be far in front of
-it. So a search for missing copies is repeated further back (`of_any_age`).
+to know its position and whether some are missing after an interruption. Only copies that were in flight together can
+have a missing one between them, so a search ends early at copies that are too old or too far away for that. After a
+repaired interruption, copies of earlier messages follow copies of later ones. The piece can begin among them, and the
+later ones may be far in front of it. So a search for missing copies is repeated further back, without these limits
+(`of_any_age`).
+
+```text
+the newest copy is 900, stored at 12:00:00; wanted are 2                  the search ends     because
+899 was stored at 11:59:59, in the piece that is read first               after that piece    it has enough: `is_cut`
+899 was stored at 11:50:00, in the piece that is read first               after that piece    899 is too old
+before 900, 65,536 sequences are no copies of the entry                   there               the next is too far away
+no copy is found at all                                                   at the beginning    nothing is left
+```
 
 The id of a copy contains the time of its message in the source. So a few of these messages are read from the source
 (`nats_bridge.client.stream_identity`) if its creation time has changed. Copies with their publishers' ids only have a
@@ -62,7 +72,7 @@ TOGETHER_NS = 60 * 10**9  # copies that were in flight at the same time are stor
 
 
 async def last_sequence_after_sent(
-    connection: Connection, stream: str, subject: bytes, waits: Callable[[str], None] = lambda _: None
+    connection: Connection, stream: str, subject: bytes, note_blocked: Callable[[str], None] = lambda _: None
 ) -> int:
     """Return the stream's last sequence, after everything that was sent on this connection before.
 
@@ -71,7 +81,8 @@ async def last_sequence_after_sent(
     Args:
         connection: the connection of the target.
         subject: one that it stores.
-        waits: called with the reason for waiting, as a sentence, each time that the subject has no responders.
+        note_blocked: called with the awaited event, as a phrase, each time that the subject has no responders, or that
+            the stream does not show the sequence which it has answered.
 
     Raises:
         RuleRefusedError: another stream answers, or the stream refuses every message.
@@ -86,7 +97,7 @@ async def last_sequence_after_sent(
         except nats_py.errors.NoRespondersError:
             # No responders: between two leaders, or permanently.
             await connection.api.stream_info(stream)
-            waits(
+            note_blocked(
                 f"stream '{stream}' to answer on its subject '{subject.decode()}', which has no responders"
                 " (has it a leader, or does a mapping of the account lead its subjects away?)"
             )
@@ -103,7 +114,9 @@ async def last_sequence_after_sent(
                 if shown >= pub_ack.last_sequence or (unreplicated and shown >= 0 and pub_ack.last_sequence == unseen):
                     return shown
                 unseen = pub_ack.last_sequence
-                waits(f"stream '{stream}' to hold the message {unseen} that it has named as its last, and not {shown}")
+                note_blocked(
+                    f"stream '{stream}' to hold the message {unseen} that it has named as its last, and not {shown}"
+                )
                 continue
             if pub_ack.err_code == INCREMENT_MISSING:
                 return await _standing(connection, stream)
@@ -180,7 +193,8 @@ class TargetTail:
     Attributes:
         copies: the entry's newest copies, in stored order.
         has_gaps: whether sequences between them no longer hold messages.
-        is_cut: whether there are more of them further back, which are not much older.
+        is_cut: whether the search ended because it had enough copies. Then more of them can be further back, which were
+            in flight together with these.
         ids: the message ids of everything between them, others' messages included.
     """
 
@@ -202,8 +216,15 @@ async def read_tail(
 ) -> TargetTail:
     """Read the newest copies of an entry, no more than are wanted.
 
-    The search ends at copies that are more than a minute older than the newest one, and at `MOST` sequences without a
-    copy. Older copies that were read by then are among the result.
+    The search reads whole pieces. It ends after the first piece that fulfils one of these conditions:
+
+    * the number of wanted copies is reached;
+    * its first copy was stored more than a minute (`TOGETHER_NS`) before the newest one;
+    * it has no copy, and begins `MOST` sequences or more before the piece with the lowest copy;
+    * it begins with the stream's first message.
+
+    Older copies of the last piece are among the result. As long as no copy is found, only the last condition applies,
+    so the whole stream is searched.
 
     Args:
         api: the API of the target's connection.
@@ -211,7 +232,7 @@ async def read_tail(
         record_of: returns the source record in a header block of the entry's copies; None for other messages.
         wanted: the number of copies that is enough.
         rule: the rule's name, for the log.
-        of_any_age: whether only the number counts, and not how much older than the newest one a copy is.
+        of_any_age: whether the second and third condition do not apply.
     """
     first = await first_sequence(api, stream)
     copies: list[StoredCopy] = []

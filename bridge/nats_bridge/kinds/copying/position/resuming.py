@@ -4,15 +4,18 @@ The problem: after a crash, only the target shows what was copied, by its newest
 be missing between them, can have been removed since, or can be copies of an earlier stream of the source's name, or of
 messages that the source has lost.
 
-The idea: each round asks four questions, in this order.
+The idea: each round asks five questions, in this order.
 
-1. Is the source the stream that the copies were made of (`entry_streams`)? If not, it is copied from its start.
-2. Is the target the stream that the previous round wrote to, and does it still hold the confirmed messages? If so,
-   everything up to that point is stored, even if it was removed since, and only copies after it are compared
-   (`comparing`).
+1. Is the source the stream that the copies were made of (`entry_streams`)? If not, it is copied from its start, or the
+   rule stops (`on_recreated`).
+2. Is the target the stream that the previous round wrote to, does it still hold the confirmed messages, and has the
+   source not lost the newest copied one? If so, everything up to the confirmed position is stored, even if it was
+   removed since, and only copies after it are compared (`comparing`).
 3. Does the target hold any copies? If not, the entry begins at its configured start, or at the time of the target's
    last message if that is later, as servers do. Without both it begins with the first message.
-4. Which messages between the newest copies have no copy (`comparing`)? They are sent. The copies after them are
+4. Was the target recreated since the previous round? Then it only has copies of messages that were in flight at that
+   time. The entry begins again at its start, and these copies are `already_stored`.
+5. Which messages between the newest copies have no copy (`comparing`)? They are sent. The copies after them are
    `already_stored`.
 
 If the source has lost its end, all compared copies can be of lost messages. Then the times in their ids decide: what
@@ -32,7 +35,7 @@ has stored 501, 502 and 505 of these.
 
 ```text
 the next round of this process    the target is the same and holds 800: 500 is confirmed.
-                                  behind it: 501 502 505, so resume after 500; 501 502 505 are stored; 2 are missing
+                                  after it: 501 502 505, so resume after 500; 501 502 505 are stored; 2 are missing
 the first round of a new process  nothing is confirmed: the newest copies are compared, from 505 back.
                                   503 is missing, so resume after 502; 505 is stored; 2 are missing (503, 504)
 ```
