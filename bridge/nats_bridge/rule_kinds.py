@@ -1,7 +1,8 @@
 """The kinds of rules and their features: running, metrics, permissions, loop checks and handoff.
 
 Rules, metrics and permissions ask for a kind by its name and import none: the packages of `kinds` are above them. A new
-kind is a package there and a line here.
+kind is a package there and a line here. Its modules `model` and `kind` are required. Others, such as `checks` and
+`log_events`, are found by their names (`module_of`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from types import MappingProxyType
+from importlib.util import find_spec
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar, get_args
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from nats_bridge.rules.loops.moves import Landscape, Move
     from nats_bridge.rules.run import RuleRun
     from nats_bridge.settings import Rule, Settings
-    from nats_bridge.settings.checks.rule_checks import RuleChecks
     from nats_transforms.dialect import Dialect
     from nats_transforms.republish import Refusal, Republished, StoredMessage
     from nats_transforms.selection import Unselected
@@ -85,14 +86,14 @@ class RuleKind(ABC, Generic[RuleT]):
         counters: the counters of its runs, with `Attributes` in the docstring.
         meanings: how to read its counters.
         reads_stream: whether it reads a stream, so that it has a lag.
-        no_history: the reason why a rule cannot be backfilled; empty if it can.
+        no_history: the reason why a rule cannot be backfilled; empty for a copying rule, which can.
     """
 
     operation: ClassVar[str]
     counters: ClassVar[type[Counters]]
     meanings: ClassVar[Meanings]
     reads_stream: ClassVar[bool]
-    no_history: ClassVar[str] = ""
+    no_history: ClassVar[str] = "only copies can be put into a stream with a history"
 
     @abstractmethod
     def run(self, rule: RuleT, settings: Settings, connections: Opened, context: RuleContext) -> RuleRun:
@@ -123,8 +124,9 @@ class RuleKind(ABC, Generic[RuleT]):
         return ()
 
     def refuses_handoff(self, rule: RuleT) -> str:
-        """Return the reason why no server can take over from a rule; empty if one can."""
-        return ""
+        """Return the reason why no server can take over from a rule; empty if one can, which `handoff` decides."""
+        can = type(self).handoff is not RuleKind.handoff
+        return "" if can else f"servers have no rules of kind {rule.kind}, so no server can take over"
 
     async def handoff(self, rule: RuleT, settings: Settings, connections: Opened, wish: Wish) -> Handoff:
         """Return the native configuration that takes over from a rule, or gives back to it with `Wish.back`.
@@ -159,7 +161,7 @@ KINDS: Final = MappingProxyType(
         "watch": "watching",
     }
 )
-"""By the `kind` of a rule, the package whose modules `model`, `checks` and `kind` have `RULES`, `CHECKS` and `KIND`."""
+"""By the `kind` of a rule, the package whose modules `model` and `kind` have `RULES` and `KIND`."""
 
 
 def kind_of(rule: Rule) -> RuleKind[Any]:
@@ -173,19 +175,27 @@ def kind_named(name: str) -> RuleKind[Any]:
     Raises:
         KeyError: there is none.
     """
-    kind: RuleKind[Any] = import_module(f"{__package__}.kinds.{KINDS[name]}.kind").KIND
+    kind: RuleKind[Any] = module_of(name, "kind").KIND
     return kind
+
+
+def has_module(kind: str, module: str) -> bool:
+    """Return whether the package of a kind has a module of this name."""
+    return find_spec(_path(kind, module)) is not None
+
+
+def module_of(kind: str, module: str) -> ModuleType:
+    """Import a module of a kind's package."""
+    return import_module(_path(kind, module))
+
+
+def _path(kind: str, module: str) -> str:
+    return f"{__package__}.kinds.{KINDS[kind]}.{module}"
 
 
 @cache
 def rule_models() -> Mapping[str, type[Rule]]:
     """Return the model of every kind's rules, by kind."""
-    packages = dict.fromkeys(KINDS.values())
-    models = [model for package in packages for model in import_module(f"{__package__}.kinds.{package}.model").RULES]
+    modules = dict.fromkeys(module_of(kind, "model") for kind in KINDS)
+    models = [model for module in modules for model in module.RULES]
     return {get_args(model.model_fields["kind"].annotation)[0]: model for model in models}
-
-
-def checks_of(rule: Rule) -> RuleChecks[Any]:
-    """Return the checks of a rule's kind, without importing the modules that run the rule."""
-    checks: RuleChecks[Any] = import_module(f"{__package__}.kinds.{KINDS[rule.kind]}.checks").CHECKS
-    return checks

@@ -7,13 +7,12 @@ of a kind of rule contains the events that only this kind logs. A test compares 
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from nats_bridge.observability.log_event import Level, LogEvent
 from nats_bridge.observability.log_rate_limit import ALWAYS
-from nats_bridge.rule_kinds import KINDS
+from nats_bridge.rule_kinds import KINDS, has_module, module_of
 
 _PAGE: Final = Path(__file__).parents[1] / "logs.md"
 _BEGIN, _END = "<!-- events: begin -->\n", "<!-- events: end -->"
@@ -270,8 +269,9 @@ _SHARED: Final[dict[str, LogEvent]] = {
 
 EVENTS: Final[dict[str, LogEvent]] = _SHARED | {
     name: event
-    for package in dict.fromkeys(KINDS.values())
-    for name, event in import_module(f"nats_bridge.kinds.{package}.log_events").EVENTS.items()
+    for kind in KINDS
+    if has_module(kind, "log_events")
+    for name, event in module_of(kind, "log_events").EVENTS.items()
 }
 """By name."""
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from nats_bridge.rule_kinds import checks_of
 from nats_bridge.rules.finding import CheckFinding
 from nats_bridge.settings import Settings
+from nats_bridge.settings.checks.rule_checks import checks_of
 from nats_transforms.reserved import reserving_subject
 from nats_transforms.subject import REST, text_of
 from nats_transforms.transform import Transform

@@ -47,6 +47,7 @@ class CopyingKind(RuleKind[CopyingRule]):
         },
     )
     reads_stream = True
+    no_history = ""
 
     def run(self, rule: CopyingRule, settings: Settings, connections: Opened, context: RuleContext) -> CopyRun:
         """Create the run of a rule."""

@@ -1,15 +1,15 @@
 """Checks of a configuration beyond the shape of its parts: references, combinations, transforms.
 
-One module for each part of the configuration and one for each kind of rule; each yields `Problem`s. If a server
-validates the same thing in a stream's configuration, the engine decides, and the message contains the server's words
-and number.
+One module for each part of the configuration and one for each kind of rule that has mistakes to find; each yields
+`Problem`s. If a server validates the same thing in a stream's configuration, the engine decides, and the message
+contains the server's words and number.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nats_bridge.marked_yaml import Path
-from nats_bridge.rule_kinds import checks_of
 from nats_bridge.settings.checks.connections import connection_problems, reference_problems
+from nats_bridge.settings.checks.rule_checks import checks_of
 from nats_bridge.settings.checks.transforming import dialect_problem
 from nats_bridge.settings.connections import Connection
 from nats_bridge.settings.models import Settings

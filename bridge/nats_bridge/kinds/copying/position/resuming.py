@@ -42,7 +42,8 @@ the first round of a new process  nothing is confirmed: the newest copies are co
 
 Invariants:
 
-* The position is never after a message that is in the source, selected, and was never stored in the target.
+* The position is never after a message that is in the source, selected, and was never stored in the target, unless the
+  message counts as deleted (`Resume.assumed`).
 * `remember` is called once at the end of a round, before the next one asks for a position.
 * Times of source and target are not compared, because their clocks can differ. The one exception is the third question,
   because servers compare them there as well.
