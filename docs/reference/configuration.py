@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from docs.reference.markdown import code, fenced, table
+from nats_bridge.rule_kinds import rule_models
 from nats_bridge.settings.schema import configuration_schema
 
 
@@ -33,6 +34,35 @@ class _Section:
 _SHARED: Final = "Shared keys"
 _KIND: Final = ("`kind`", "the kind of the rule, as in the headings below", "string, required")
 _ORDERS: Final = 'republish: {src: "orders.>", dest: "monitor.orders.>"}'
+_GUIDES: Final = {
+    "republish": "republish.md",
+    "sources": "copying.md",
+    "mirror": "copying.md#mirror-and-keep_sequence",
+    "kv_sources": "buckets.md",
+    "subject_transform": "subject-transform.md",
+    "advisories": "advisories.md",
+    "watch": "watch.md#as-a-rule-of-a-sidecar",
+}
+"""The page about a kind of rule, if its keys and its example do not suffice."""
+
+_OBJECTS: Final = {
+    "republish": (_Section("RepublishObject", "A republish object", obvious=True),),
+    "mirror": (
+        _Section("Source", "A source"),
+        _Section("SubjectTransform", "A subject transform", obvious=True),
+        _Section("External", "external"),
+        _Section("HeaderEquals", "where"),
+    ),
+    "kv_sources": (_Section("KvSource", "A source bucket", obvious=True),),
+}
+"""Mappings in a rule, after the section on its kind."""
+
+
+def _sections_of(kind: str) -> tuple[_Section, ...]:
+    guide = f"[Guide](../{_GUIDES[kind]})." if kind in _GUIDES else ""
+    return (_Section(rule_models()[kind].__name__, f"Rule {kind}", "", guide), *_OBJECTS.get(kind, ()))
+
+
 _SECTIONS: Final = (
     _Section(
         "",
@@ -78,54 +108,7 @@ _SECTIONS: Final = (
         "Every rule has `kind` and `name`. The section on each kind below lists which of the other shared keys it"
         " accepts.",
     ),
-    _Section(
-        "RepublishRule",
-        "Rule republish",
-        "",
-        "[Guide](../republish.md).",
-    ),
-    _Section("RepublishObject", "A republish object", obvious=True),
-    _Section(
-        "SourcesRule",
-        "Rule sources",
-        "",
-        "[Guide](../copying.md).",
-    ),
-    _Section(
-        "MirrorRule",
-        "Rule mirror",
-        "",
-        "[Guide](../copying.md#mirror-and-keep_sequence).",
-    ),
-    _Section("Source", "A source"),
-    _Section("SubjectTransform", "A subject transform", obvious=True),
-    _Section("External", "external"),
-    _Section("HeaderEquals", "where"),
-    _Section(
-        "KvSourcesRule",
-        "Rule kv_sources",
-        "",
-        "[Guide](../buckets.md).",
-    ),
-    _Section("KvSource", "A source bucket", obvious=True),
-    _Section(
-        "SubjectTransformRule",
-        "Rule subject_transform",
-        "",
-        "[Guide](../subject-transform.md).",
-    ),
-    _Section(
-        "AdvisoriesRule",
-        "Rule advisories",
-        "",
-        "[Guide](../advisories.md).",
-    ),
-    _Section(
-        "WatchRule",
-        "Rule watch",
-        "",
-        "[Guide](../watch.md#as-a-rule-of-a-sidecar).",
-    ),
+    *(section for kind in rule_models() for section in _sections_of(kind)),
     _Section(
         "RuleTest",
         "A test",
