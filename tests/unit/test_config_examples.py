@@ -9,10 +9,12 @@ from jsonschema import Draft202012Validator
 
 from nats_bridge.cli.entry import _COMMANDS
 from nats_bridge.errors import ConfigError
+from nats_bridge.jobs.rule_tests import run_tests
 from nats_bridge.marked_yaml import compose
-from nats_bridge.rule_kinds import KINDS
+from nats_bridge.rule_kinds import KINDS, Incoming, kind_of
 from nats_bridge.settings import load
 from nats_bridge.settings.schema import configuration_schema
+from nats_transforms.republish import StoredMessage
 from tests.example_secrets import place_secrets
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -20,30 +22,6 @@ EXAMPLES = sorted(CONFIG.glob("*.yaml"))
 SECURED = "secured-connections"
 
 every_example = pytest.mark.parametrize("example", EXAMPLES, ids=[path.stem for path in EXAMPLES])
-
-
-def test_the_examples_of_every_use_are_there() -> None:
-    assert [path.stem for path in EXAMPLES] == [
-        "across-clusters",
-        "at-least-once",
-        "dead-letters",
-        "eu-sources",
-        "headers-only",
-        "ingress-partition",
-        "kv-cache-invalidation",
-        "kv-sources",
-        "mirror-renamed",
-        "object-store-events",
-        "replicas",
-        "republish-monitor",
-        SECURED,
-        "several-rules",
-        "sources-across-clusters",
-        "tested-rules",
-        "watch",
-        "work-queue-copy",
-        "work-queue-monitor",
-    ]
 
 
 @every_example
@@ -86,6 +64,18 @@ def test_every_stream_that_must_be_there_is_made_in_its_lines(example: Path, tmp
         wanted = {getattr(rule, "stream", None), getattr(rule, "target_stream", None)}
         wanted |= {entry.name for entry in getattr(rule, "entries", ())}
         assert wanted - {None} <= made
+
+
+@every_example
+def test_its_rules_say_what_they_make_and_need(example: Path, tmp_path: Path) -> None:
+    file = Path(shutil.copy(example, tmp_path))
+    place_secrets(tmp_path / "secrets")
+    settings = load(file, {})
+    assert [verdict.differences for verdict in run_tests(settings) if verdict.differences] == []
+    for rule in settings.rules:
+        kind, dialect = kind_of(rule), settings.offline_dialect_of(rule)
+        list(kind.makes(rule, dialect, Incoming(StoredMessage(b"a", b"", b"", 1, 0))))
+        assert list(kind.needs(rule, settings, dialect, {}))
 
 
 def test_every_kind_of_rule_has_an_example() -> None:

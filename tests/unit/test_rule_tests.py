@@ -11,7 +11,6 @@ from nats_bridge.app.reload.plan import plan_reload
 from nats_bridge.cli import main
 from nats_bridge.errors import ConfigError
 from nats_bridge.jobs.rule_tests import run_tests
-from nats_bridge.rule_kinds import KINDS
 from nats_bridge.settings import Settings, loads
 
 ROOT = Path(__file__).parents[2]
@@ -77,10 +76,6 @@ def _settings(tests: str) -> Settings:
 )
 def test_a_rule_makes_what_is_expected(test: str) -> None:
     assert [verdict.differences for verdict in run_tests(_settings(test))] == [()]
-
-
-def test_every_kind_has_been_tried() -> None:
-    assert {rule.kind for rule in _settings("{rule: monitor, given: {subject: a}, expect: []}").rules} == set(KINDS)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 from nats_bridge.cli import main
 from nats_bridge.errors import ConfigError
 from nats_bridge.marked_yaml import DocumentError, compose
+from nats_bridge.rule_kinds import KINDS
 from nats_bridge.settings import load
 from nats_bridge.settings.schema import SCHEMA_ID, configuration_schema
 from tests.unit.settings_cases import cases, files
@@ -150,10 +151,7 @@ def test_it_offers_what_can_be_chosen() -> None:
     assert parts["RepublishRule"]["properties"]["start"]["anyOf"][0] == {"enum": ["new", "first"]}
     assert parts["RepublishRule"]["properties"]["start"]["default"] == "new"
     kinds = [parts[entry["$ref"].rpartition("/")[2]] for entry in SCHEMA["properties"]["rules"]["items"]["oneOf"]]
-    assert [kind["properties"]["kind"]["const"] for kind in kinds] == [
-        *("republish", "sources", "mirror", "kv_sources"),
-        *("subject_transform", "advisories", "watch"),
-    ]
+    assert [kind["properties"]["kind"]["const"] for kind in kinds] == list(KINDS)
 
 
 def test_it_has_the_names_that_people_write() -> None:

@@ -1,4 +1,4 @@
-"""Every example in config/ on real servers, tried with its own lines."""
+"""Every example in config/ on real servers, tried with its own lines, with exactly the permissions that it needs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 import nkeys  # type: ignore[import-untyped]  # ships without types
 import pytest
+import structlog.testing
 
 from nats_bridge.app.preflight import check_server
+from nats_bridge.permissions.granting import as_text, grants_of
 from nats_bridge.settings import Settings, load
 from tests.example_secrets import USER, WEST_USER, place_secrets
 from tests.live.examples.tried_lines import Tried, lines_to_try
@@ -26,15 +28,35 @@ EAST, WEST = "nats://127.0.0.1:4222", "nats://127.0.0.1:4223"
 
 
 def at(example: Path, addresses: dict[str, str]) -> Settings:
-    """The example with other addresses, and without a port that another program may have."""
+    """The example with other addresses, and without a port that another program may have.
+
+    In an address, {user} stands for the connection's name.
+    """
     settings = load(example, {"BRIDGE_HTTP__LISTEN": ""})
     connections = {
         name: connection.model_copy(
-            update={"servers": tuple(addresses[url] for url in connection.servers), "connect_timeout": LIMIT}
+            update={
+                "servers": tuple(addresses[url].format(user=name) for url in connection.servers),
+                "connect_timeout": LIMIT,
+            }
         )
         for name, connection in settings.connections.items()
     }
     return settings.model_copy(update={"connections": connections})
+
+
+def users(settings: Settings, address: str) -> str:
+    """A server's configuration: an administrator, and for each connection to it a user with its permissions."""
+    listed = [
+        f'{{ user: "{granted.connection}", password: p\n{as_text([granted])}\n}}'
+        for granted in grants_of(settings)
+        if address in settings.connections[granted.connection].servers
+    ]
+    return "\n".join(("accounts { A { jetstream: enabled, users: [ {user: admin, password: p}", *listed, "] } }"))
+
+
+def logged_in(url: str, user: str) -> str:
+    return url.replace("//", f"//{user}:p@")
 
 
 @pytest.mark.parametrize("version", ["2.15.3", pytest.param("2.10.27", marks=pytest.mark.exhaustive)])
@@ -44,26 +66,36 @@ async def test_what_an_example_says_happens(
 ) -> None:
     commands = lines_to_try(example)
     start = next(n for n, words in enumerate(commands) if words[:2] == ["nats-bridge", "run"])
-    async with native_server(version) as east, native_server(version) as west:
-        peers = {EAST: await raw_peer(east.url), WEST: await raw_peer(west.url)}
-        tried = Tried(peers)
+    east_users, west_users = (users(load(example, {}), address) for address in (EAST, WEST))
+    async with (
+        native_server(version, config=east_users) as east,
+        native_server(version, config=west_users) as west,
+    ):
+        urls = {EAST: east.url, WEST: west.url}
+        tried = Tried({address: await raw_peer(logged_in(url, "admin")) for address, url in urls.items()})
         for words in commands[:start]:
             await tried.do(words)
-        settings = at(example, {EAST: east.url, WEST: west.url})
+        settings = at(example, {address: logged_in(url, "{user}") for address, url in urls.items()})
         findings = await check_server(settings, None)
         assert [finding.text for finding in findings if not finding.ok] == []
-        async with running(settings) as sidecar:
-            # With leases, no replica leads at once.
-            await until(lambda: [run.ready for run in sidecar.runs] == [True] * len(settings.rules))
-            later = commands[start + 1 :]
-            # A reader who tries it has a terminal for each: those that wait for messages are there first.
-            for words in sorted(later, key=lambda words: words[:2] != ["nats", "sub"] and "sub" not in words):
-                await tried.do(words)
-            assert tried.subscribed or tried.viewed, "nothing shows that it works"
-            for _, arrived in tried.subscribed:
-                await arrived.count(1)
-            for peer, stream in tried.viewed:
-                await until(lambda peer=peer, stream=stream: _holds_some(peer, stream))  # type: ignore[misc]
+        with structlog.testing.capture_logs() as log:
+            await try_out(settings, tried, commands[start + 1 :])
+        assert [entry["server_says"] for entry in log if entry["event"] == "connection.refused"] == []
+
+
+async def try_out(settings: Settings, tried: Tried, later: list[list[str]]) -> None:
+    """Run the sidecar, do the commands that come later, and wait until they show that it works."""
+    async with running(settings) as sidecar:
+        # With leases, no replica leads at once.
+        await until(lambda: [run.ready for run in sidecar.runs] == [True] * len(settings.rules))
+        # A reader who tries it has a terminal for each: those that wait for messages are there first.
+        for words in sorted(later, key=lambda words: words[:2] != ["nats", "sub"] and "sub" not in words):
+            await tried.do(words)
+        assert tried.subscribed or tried.viewed, "nothing shows that it works"
+        for _, arrived in tried.subscribed:
+            await arrived.count(1)
+        for peer, stream in tried.viewed:
+            await until(lambda peer=peer, stream=stream: _holds_some(peer, stream))  # type: ignore[misc]
 
 
 async def _holds_some(peer: RawPeer, stream: str) -> bool:
