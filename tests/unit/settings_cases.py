@@ -1,7 +1,8 @@
 """Reads the cases of `test_settings_good*.txt` and `test_settings_bad*.txt`.
 
 A block is `=== name`, the text of `bridge.yaml`, and cases. A case is a line `==>`, or several of which each gives a
-variable (`==> NAME=value`) or another file (`==> folder/name=content`), and the lines that are expected.
+variable (`==> NAME=value`) or another file (`==> folder/name=content`), and the lines that are expected. In these,
+`<kinds>` stands for the names of all kinds of rules.
 """
 
 import os
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from nats_bridge.rule_kinds import KINDS
 
 _GIVEN = re.compile("((?:^==>.*\n)+)", re.MULTILINE)
 
@@ -38,12 +41,14 @@ def files(kind: str) -> list[Path]:
 
 def cases(file: Path) -> Iterator[Case]:
     """The cases of a file."""
+    kinds = ", ".join(KINDS)
     for block in file.read_text(encoding="utf-8").removeprefix("=== ").split("\n=== "):
         name, _, rest = block.partition("\n")
         text, *sections = _GIVEN.split(rest)
         for lines, expected in zip(sections[::2], sections[1::2], strict=True):
             given = (line.removeprefix("==>").strip().partition("=") for line in lines.splitlines())
-            yield Case(name, text, {key: value for key, _, value in given if key}, expected.splitlines())
+            lines_expected = expected.replace("<kinds>", kinds).splitlines()
+            yield Case(name, text, {key: value for key, _, value in given if key}, lines_expected)
 
 
 def in_folder(case: Case, folder: Path, patch: pytest.MonkeyPatch) -> None:
