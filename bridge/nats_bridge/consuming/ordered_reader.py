@@ -19,28 +19,14 @@ A check has one of these results, in this order:
     another process reads through it       the rule fails, or has lost its lead
     none of these                          continue
 
-A server that loses power forgets messages that it had not written to disk. New messages then get sequences that were
-already read as other messages. The stream can be shorter than the read part, or already longer again. Times reveal
-this: all new messages are later than the last message read.
-
-A new leader of a replicated stream can forget messages as well. A durable consumer may keep its position then, and the
-connection to another server stays, so that deliveries seem to go on:
-
-    reads 13257 to 13280                      acknowledged at 761 s
-    the leader that has them is restarted     no deliveries for six seconds
-    the new leader stores other messages      13257 to 13300, at 768 s
-    delivers 13281, 13282                     the next sequences: nothing looks wrong
-
-No leader is elected without a pause. So the reader remembers the last message before each pause, 13280 here, and
-compares its time with the stream's at the next heartbeat. It then reads 13257 to 13300 again, if the rule may publish
-twice. Otherwise it counts 13257 to 13280 as lost.
+`lost_end` finds out whether the stream lost its end. If that happened without a lost connection, a rule that may
+publish twice reads the new messages under the lost sequences. Otherwise the reader counts the lost range.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import NamedTuple
 
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.settled_stream import settled_stream
@@ -49,20 +35,13 @@ from nats_bridge.client.waiting import MISSING_AGAIN
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.delivery_order import CheckStream, ConfirmAgain, Deliver, DeliveriesLost, Missing
+from nats_bridge.consuming.lost_end import intact_until
 from nats_bridge.consuming.reader import Reader
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import TAKEOVER
 from nats_bridge.errors import ApiError, RuleRefusedError
-from nats_transforms.timestamp import rfc3339_nano
 
 _LEAVING_POLL = 0.005  # seconds between two checks whether the server has noticed the UNSUB
-
-
-class _LostRange(NamedTuple):
-    """Sequences after `after`, up to `upto`, that the stream gave to other messages after they were read."""
-
-    after: int
-    upto: int
 
 
 class OrderedReader(Reader):
@@ -362,7 +341,7 @@ class OrderedReader(Reader):
         await self._sink.settled()
         await self._sink.stream_recreated(stream)
         self._seen = KnownStream.of(stream)
-        self._before_pauses.clear()
+        self._pauses.forget()
         await self._drop_deliveries()
         self._order.resume(0)
 
@@ -372,7 +351,7 @@ class OrderedReader(Reader):
         None if it has all of them.
         """
         plan, handled, read = self.plan, self.handled, self._newest_read
-        if plan.position == "confirmed" and (lost := await self._lost_before_pause(last)):
+        if plan.position == "confirmed" and (lost := await self._pauses.lost_range(self._reading, last)):
             return lost.after
         newest = read or max(self.known.messages, default=MessageStamp(handled, 0))
         resume_after = await intact_until(self._reading, newest.sequence, newest.time_ns, last)
@@ -387,21 +366,10 @@ class OrderedReader(Reader):
         plan = self.plan
         return Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)
 
-    async def _lost_before_pause(self, last: int) -> _LostRange | None:
-        """Return the range that the stream lost before pauses; None if it holds the last message before each."""
-        lost: _LostRange | None = None
-        for pause in tuple(self._before_pauses):
-            after = await intact_until(self._reading, pause.sequence, pause.time_ns, last)
-            if after is not None:
-                lost = _LostRange(lost.after if lost else after, pause.sequence)
-        if lost is None:
-            self._before_pauses.clear()
-        return lost
-
     async def _give_up_lost(self, stream: Json) -> None:
         """Count the new messages under sequences that were read before; to read them again would repeat later ones."""
         last = int(stream["state"]["last_seq"])
-        lost = await self._lost_before_pause(last)
+        lost = await self._pauses.lost_range(self._reading, last)
         if lost is None:
             return
         self._counters.lost += lost.upto - lost.after
@@ -409,7 +377,7 @@ class OrderedReader(Reader):
         self._log.warning("reader.stream_shorter", **span, lost=lost.upto - lost.after)
         await self._sink.settled()
         await self._sink.read_on(stream, self.handled)
-        self._before_pauses.clear()
+        self._pauses.forget()
 
     async def _stream_shortened(self, stream: Json, resume_after: int) -> None:
         """Continue after `resume_after`: the server lost the later messages, and will use their sequences again."""
@@ -420,7 +388,7 @@ class OrderedReader(Reader):
         await self._drop_deliveries()
         await self.consumer.delete()
         self._seen = KnownStream.of(stream)
-        self._before_pauses.clear()
+        self._pauses.forget()
         self._order.resume(resume_after)
 
     async def _usable_consumer(self) -> Json | None:
@@ -456,24 +424,3 @@ class OrderedReader(Reader):
         self._log.warning("reader.consumer_away", consumer=consumer.name, reason=reason)
         await self._drop_deliveries()
         return None
-
-
-async def intact_until(replay: Replay, sequence: int, time_ns: int, last: int) -> int | None:
-    """Return the sequence up to which a stream has the messages read from it; None if it has lost none of them.
-
-    A message that was removed after it was read proves nothing. Then a stream that is long enough has lost nothing.
-
-    Args:
-        replay: how the stream is read.
-        sequence: the last message that was read.
-        time_ns: the time of the message in nanoseconds since 1970; 0 if unknown.
-        last: the stream's last sequence.
-    """
-    if last >= sequence:
-        message = await replay.api.stored_message(replay.stream, sequence) if time_ns else None
-        if message is None or message.time_ns == time_ns:
-            return None
-    if replay.direct or not time_ns:
-        return min(last, sequence)
-    later = await replay.before(rfc3339_nano(time_ns + 1).decode())
-    return min(later, last, sequence - 1)

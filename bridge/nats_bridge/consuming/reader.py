@@ -30,7 +30,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
 from typing import Any, Protocol
@@ -56,6 +55,7 @@ from nats_bridge.consuming.delivery_order import (
     last_sent,
 )
 from nats_bridge.consuming.lag import StreamPosition
+from nats_bridge.consuming.lost_end import BeforePauses
 from nats_bridge.consuming.reader_life import Queued, ReaderLife
 from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.errors import ApiError
@@ -66,8 +66,6 @@ from nats_transforms import header_block
 _log = structlog.get_logger("bridge.reader")
 
 _SILENT_BEATS = 2.5  # missing heartbeats after which the consumer is checked
-_PAUSED_BEATS = 1.0  # between two messages, after which the stream may have another leader
-_PAUSES = 16  # of which the last message is remembered
 _COMPARED_BEATS = 10  # heartbeats after which a consumer's configuration is compared, if nothing else asks for it
 
 
@@ -147,9 +145,7 @@ class Reader(ABC):
         self._watcher: asyncio.Task[None] | None = None
         self._check_due = asyncio.Event()
         self._last_read = 0.0
-        self._last_batch = 0.0
-        # The last messages before pauses, since the stream was last compared with them.
-        self._before_pauses: deque[MessageStamp] = deque(maxlen=_PAUSES)
+        self._pauses = BeforePauses()
         self._compared_at = 0.0
         self._pace = Pace()
         # The newest delivery, if the consumer waits for acknowledgements; None otherwise.
@@ -306,9 +302,8 @@ class Reader(ABC):
 
     def _on_batch(self, batch: list[Delivered]) -> None:
         now = self._last_read = asyncio.get_running_loop().time()
-        if now - self._last_batch >= _PAUSED_BEATS * waiting.HEARTBEAT:
+        if self._pauses.ends_with_batch(now):
             self._remember_pause()
-        self._last_batch = now
         if self._newest is not None and batch[-1][1].startswith(ACK):
             self._newest = batch[-1][1]
             self._report_arrival()
@@ -316,7 +311,7 @@ class Reader(ABC):
 
     def _remember_pause(self) -> None:
         if self.plan.position in ("sent", "confirmed") and (read := self._newest_read):
-            self._before_pauses.append(read)
+            self._pauses.remember(read)
 
     def _on_control(self, reply: bytes, block: bytes) -> None:
         self._last_read = asyncio.get_running_loop().time()
@@ -448,7 +443,11 @@ class Reader(ABC):
                 now = asyncio.get_running_loop().time()
                 self.connection.api.delivery_limit.look(now)
                 is_flowing = not self._is_silent and self.consumer.is_within_limit
-                if is_flowing and not await self._is_edited(now) and not await self._has_lost_end():
+                if (
+                    is_flowing
+                    and not await self._is_edited(now)
+                    and not await self._pauses.is_replaced(self.connection.api, self.plan.stream)
+                ):
                     continue
             self._check_due.clear()
             await self.connection.connected()
@@ -477,17 +476,6 @@ class Reader(ABC):
             return None
         self._move_checkpoint(progress)
         return info
-
-    async def _has_lost_end(self) -> bool:
-        """Return whether the stream has another message instead of the last one before a pause."""
-        with contextlib.suppress(ApiError):  # requested again at the next heartbeat
-            for pause in tuple(self._before_pauses):
-                message = await self.connection.api.stored_message(self.plan.stream, pause.sequence)
-                if message is not None and message.time_ns != pause.time_ns:
-                    return True
-                if pause in self._before_pauses:
-                    self._before_pauses.remove(pause)
-        return False
 
     def _say_edited(self, edits: Iterable[Edit], **more: Any) -> None:
         for edit in edits:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nats_bridge.consuming import reader
+from nats_bridge.consuming import lost_end
 from nats_conformance.native_servers import NativeServer, free_port
 from nats_conformance.native_servers.native_server import HOST
 from tests.live.faults.power_cut import LostEnd
@@ -25,8 +25,8 @@ KEPT, LOST, NEW = 50, 50, 70
 @pytest.fixture
 def any_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every batch counts as the first one after a pause, because the servers of this test are back at once."""
-    monkeypatch.setattr(reader, "_PAUSED_BEATS", 0.0)
-    monkeypatch.setattr(reader, "_PAUSES", 1000)
+    monkeypatch.setattr(lost_end, "_PAUSED_BEATS", 0.0)
+    monkeypatch.setattr(lost_end, "_PAUSES", 1000)
 
 
 async def _store(peer: RawPeer, messages: int) -> None:

@@ -18,8 +18,9 @@ from nats_bridge.client.tasks import end_tasks
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.consumer_plan import ConsumerPlan, consumer_owner, durable_name
 from nats_bridge.consuming.lag import LagWatch
+from nats_bridge.consuming.lost_end import intact_until
 from nats_bridge.consuming.missing_streams import existing_stream
-from nats_bridge.consuming.ordered_reader import OrderedReader, intact_until
+from nats_bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.consuming.percent_names import check_percent
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import RuleConsumer
