@@ -12,13 +12,11 @@ from nats_bridge.client.account_identity import same_account, same_stream
 from nats_bridge.client.audit_advisories import AUDIT_SUBJECT
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
-from nats_bridge.client.settled_stream import settled_stream
 from nats_bridge.client.stream_identity import Bounds, MessageStamp
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.consumer_plan import ConsumerPlan, consumer_owner, durable_name
 from nats_bridge.consuming.lag import LagWatch
-from nats_bridge.consuming.lost_end import intact_until
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.consuming.percent_names import check_percent
@@ -29,6 +27,7 @@ from nats_bridge.kinds.republish.compiled import compile_rule
 from nats_bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.kinds.republish.native_repeat import sent_twice
+from nats_bridge.kinds.republish.resuming import begins_at_end, resume_position
 from nats_bridge.kinds.republish.retention import Retention, StreamLimits
 from nats_bridge.kinds.republish.retention_follower import RetentionFollower
 from nats_bridge.kinds.republish.seeding import Seeding
@@ -135,7 +134,7 @@ class RepublishRun(RuleRun):
     @property
     def begins_at_end(self) -> bool:
         """Whether it is durable, with `start: new`; see `RuleRun`."""
-        return self.rule.durable and self.rule.start.policy == "new"
+        return begins_at_end(self.rule)
 
     @property
     def _start(self) -> Start:
@@ -190,7 +189,7 @@ class RepublishRun(RuleRun):
             gone = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{rule.stream}.*"
             self._consumer_deletions = await self._source.client.subscribe(gone, cb=self._on_consumer_deleted)
         replay = Replay(self._source.api, rule.stream, plan.filters, headers_only=True, direct=plan.direct)
-        resumed = await self._position(consumer, replay)
+        resumed = await resume_position(consumer, replay, rule, self._context.term)
         self._seeding = Seeding(replay, self._encoder)
         handled = await self._seeding.seed(self._info, self._start, resumed)
         if self.begins_at_end and resumed is None and handled:
@@ -227,32 +226,6 @@ class RepublishRun(RuleRun):
             meaning="there is no durable consumer: if the rule has run before, it was deleted, and messages since then"
             " are skipped; a start by time or sequence takes them",
         )
-
-    async def _position(self, consumer: RuleConsumer, replay: Replay) -> int | None:
-        """Return the stream sequence after which the rule resumes; None if it has no position.
-
-        The position of a durable consumer has no time, so it does not show whether the stream has given its sequences
-        to other messages. The position of the lease, or of the last clean stop, has one. After a kill, that of the
-        lease is a little older. With another `start` than `new`, a rule without its consumer begins there, as
-        documented.
-        """
-        rule, position, kept = self.rule, await consumer.position(), self._context.term.kept
-        if kept is None and consumer.done is not None:
-            kept = KeptPosition(rule.stream, *consumer.done)
-        if kept is None or kept.stream != rule.stream or (position is None and not self.begins_at_end):
-            if kept is None and position is not None and consumer.may_be_ahead and rule.delivery == "at_least_once":
-                self._log.warning("rule.position_unproven", consumer=self._durable_name, after=position)
-            return position
-        last = int((await settled_stream(self._source.api, kept.stream, kept.sequence))["state"]["last_seq"])
-        after = await intact_until(replay, kept.sequence, kept.time_ns, last)
-        if after is None and (position is None or (consumer.may_be_ahead and rule.delivery == "at_least_once")):
-            after = kept.sequence
-        if after is None or (position is not None and after >= position):
-            return position
-        if position is not None:
-            await consumer.move_back(after)
-        self._log.warning("rule.position_restored", consumer=self._durable_name, position=position, after=after)
-        return after
 
     def _position_to_keep(self) -> KeptPosition | None:
         """Return the last message that the rule is done with; None if its delivery mode does not allow resuming there.

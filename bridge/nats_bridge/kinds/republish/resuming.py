@@ -1,0 +1,71 @@
+"""Decides where a durable republish rule resumes.
+
+The problem: the position of a durable consumer has no time, so it does not show whether the stream has given its
+sequences to other messages since.
+
+The idea: compare it with a position that has a time. The lease has one, and so has the consumer after a clean stop.
+After a kill, that of the lease is a little older. If the stream no longer holds the message of that time, the rule
+resumes after the last one that it still holds.
+
+```text
+position of the consumer   500
+kept with its time         498, 10:00:00
+the stream holds           another message as 498, and 480 as the last one until 10:00:00: resume after 480
+                           498 as it was: resume after 500
+```
+
+With another `start` than `new`, a rule without its consumer begins there, as documented.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from nats_bridge.client.settled_stream import settled_stream
+from nats_bridge.consuming.lost_end import intact_until
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.consuming.rule_consumer import RuleConsumer
+from nats_bridge.rules.leadership.lease import KeptPosition
+from nats_bridge.rules.leadership.term import Term
+
+if TYPE_CHECKING:
+    from nats_bridge.kinds.republish.model import RepublishRule
+
+_log = structlog.get_logger("bridge.rule")
+
+
+def begins_at_end(rule: RepublishRule) -> bool:
+    """Return whether a rule begins at the end of its stream if it has no position, and keeps one."""
+    return rule.durable and rule.start.policy == "new"
+
+
+async def resume_position(consumer: RuleConsumer, replay: Replay, rule: RepublishRule, term: Term) -> int | None:
+    """Return the stream sequence after which a rule resumes; None if it has no position.
+
+    If the consumer's position is too far, it is moved back.
+
+    Args:
+        consumer: the rule's.
+        replay: how the stream is read.
+        term: the term in which the rule runs, whose lease can have a position.
+    """
+    position, kept = await consumer.position(), term.kept
+    about = {"stream": rule.stream, "consumer": consumer.plan.durable_name}
+    if kept is None and consumer.done is not None:
+        kept = KeptPosition(rule.stream, *consumer.done)
+    if kept is None or kept.stream != rule.stream or (position is None and not begins_at_end(rule)):
+        if kept is None and position is not None and consumer.may_be_ahead and rule.delivery == "at_least_once":
+            _log.warning("rule.position_unproven", rule=rule.name, **about, after=position)
+        return position
+    last = int((await settled_stream(replay.api, kept.stream, kept.sequence))["state"]["last_seq"])
+    after = await intact_until(replay, kept.sequence, kept.time_ns, last)
+    if after is None and (position is None or (consumer.may_be_ahead and rule.delivery == "at_least_once")):
+        after = kept.sequence
+    if after is None or (position is not None and after >= position):
+        return position
+    if position is not None:
+        await consumer.move_back(after)
+    _log.warning("rule.position_restored", rule=rule.name, **about, position=position, after=after)
+    return after
