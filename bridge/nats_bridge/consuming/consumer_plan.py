@@ -195,7 +195,11 @@ def edits_between(expected: Json, found: Json, inbox: str) -> list[Edit]:
 
 
 def position_of(info: Json) -> int:
-    """Return the stream sequence up to which the rule's durable consumer has acknowledged."""
+    """Return the stream sequence up to which the rule's durable consumer has acknowledged.
+
+    For a consumer without acknowledgements, that is the last delivery. Before the first delivery, it is the sequence
+    before the consumer's start.
+    """
     config = info["config"]
     state = info["delivered"] if config.get("ack_policy") == "none" else info["ack_floor"]
     if int(state["consumer_seq"]):

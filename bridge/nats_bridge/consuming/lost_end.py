@@ -64,7 +64,7 @@ class BeforePauses:
     async def is_replaced(self, api: JetStreamApi, stream: str) -> bool:
         """Return whether the stream has another message in the place of one; False if its server does not answer.
 
-        Messages that are compared are forgotten.
+        Messages that the stream still has, or that were removed, are forgotten.
         """
         with contextlib.suppress(ApiError):  # requested again at the next heartbeat
             for read in tuple(self._messages):
@@ -95,7 +95,9 @@ class BeforePauses:
 async def intact_until(replay: Replay, sequence: int, time_ns: int, last: int) -> int | None:
     """Return the sequence up to which a stream has the messages read from it; None if it has lost none of them.
 
-    A message that was removed after it was read proves nothing. Then a stream that is long enough has lost nothing.
+    A message that was removed after it was read, or whose time is unknown, proves nothing. Then a stream that is long
+    enough counts as complete. Without a time, and with a direct consumer, which cannot search for times, the result is
+    the lower one of both sequences. New messages under lost sequences up to there are not read.
 
     Args:
         replay: how the stream is read.

@@ -3,7 +3,7 @@
 A copy is byte for byte the result of `nats_transforms.sourcing` (a test compares the two). Before the source record it
 also has a message id, if the publisher gave none. That replaces the id of an earlier copy. Everything constant for a
 subject is built once (`known_subjects`). Messages that need more care are returned instead of written: those whose
-headers may act in the target, and those that it refuses (`Rejected`).
+headers may act in the target, those without an increment for a counter, and those that it refuses (`Rejected`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Rejected:
     Attributes:
         sequence: its sequence in the source.
         subject: the subject in the source, or of the copy.
-        header_block: raw, as it was to be sent.
+        header_block: raw, as it was to be sent; for a refused destination, as in the source.
         payload: raw.
         reason: why, in words.
     """

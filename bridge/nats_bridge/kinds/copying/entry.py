@@ -1,7 +1,8 @@
 """One entry of a copying rule: copies from its position in the target to the source's newest message, endlessly.
 
 An entry lives in rounds (`round`), and begins another one whenever the state of the target is unknown. A start after
-SIGKILL is such a round too, so the entry keeps no other state than its `EntryContext`.
+SIGKILL is such a round too, so no state has to outlive the process. What rounds of one process share is in their
+`EntryContext`.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ class EntryContext:
         acknowledging: acknowledges stored messages to the source; None if the entry does not.
         objects: renames the bucket in the metadata of objects; None if the entry does not.
         stream_position: the position up to which everything is stored, between rounds; None before the first.
-        blocked: the stream that does not exist or does not answer, as a phrase; empty for none.
+        blocked: the event that the entry waits for, as a phrase, such as a stream to exist; empty for none.
         outlet: the way to the target, which publishers use.
         twin: whether the target only accepts source records under another name.
         warned_of_renamed: whether the log says already that headers are renamed.
@@ -255,7 +256,7 @@ class CopyEntry:
         self._pace = Pace()
         self._over = False
         self._round: Round | None = None  # the present one, while it is open
-        self._life = RoundLife(self._interrupted, self._fail)  # of the present round, or of the next one
+        self._life = RoundLife(self._interrupted, self._fail)  # of the present round, or of the last one
         self._tasks: list[asyncio.Task[None]] = []
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
 

@@ -14,6 +14,9 @@ the stream holds           another message as 498, and 480 as the last one until
                            498 as it was: resume after 500
 ```
 
+If the consumer can be ahead of the rule (`RuleConsumer.may_be_ahead`), its position proves nothing to a rule that
+promises at_least_once. Such a rule resumes after the kept message, here 498, although the stream has lost nothing.
+
 With another `start` than `new`, a rule without its consumer begins there, as documented.
 """
 
@@ -44,7 +47,7 @@ def begins_at_end(rule: RepublishRule) -> bool:
 async def resume_position(consumer: RuleConsumer, replay: Replay, rule: RepublishRule, term: Term) -> int | None:
     """Return the stream sequence after which a rule resumes; None if it has no position.
 
-    If the consumer's position is too far, it is moved back.
+    If the rule resumes before the consumer's position, the consumer is moved back.
 
     Args:
         consumer: the rule's.

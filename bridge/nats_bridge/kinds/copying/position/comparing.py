@@ -89,8 +89,9 @@ class Resume:
 
     Attributes:
         resume_after: the source's sequence up to which nothing is missing in the target.
-        already_stored: later sequences that must not be sent, because they are or were in the target.
-        missing: the number of messages before the newest copy that are not in the target.
+        already_stored: later sequences that must not be sent. They are or were in the target, or count as deleted.
+        missing: the number of messages to send before the newest copy. For a recreated target, the number of copies
+            that it holds.
         foreign: the number of copies of messages that the source has lost.
         assumed: the number of messages that are not in the target and count as deleted there.
         missing_sequences: the sequences of messages before the newest copy that are not in the target.
@@ -231,9 +232,9 @@ Read: TypeAlias = Callable[[int, bool], Awaitable[TargetTail]]
 async def compared_entry(streams: EntryStreams, tail: TargetTail, read: Read) -> Resume:
     """Compare the newest copies of an entry with its source, which is read for that.
 
-    The newest few are compared. If these are complete and there are more of about the same age, those are searched for
-    a gap. If there is one, or something is missing among the newest, as many are compared as a window can have had in
-    flight.
+    The newest few are compared. If the tail is cut, there are more of about the same age, and those are searched for a
+    gap. If there is one, or something is missing among the newest, `CHECKED_COPIES` are compared: twice as many as a
+    window can have had in flight.
 
     If something still seems to be missing, more copies are read: the tail can begin among copies that made up for an
     interruption. They were in flight together with those before them, so these are not far.
@@ -314,6 +315,8 @@ async def _source_between(streams: EntryStreams, first: int, last: int) -> dict[
 
 async def has_gap(streams: EntryStreams, before: int) -> bool:
     """Return whether the source has a selected message that has no copy among the newest `CHECKED_COPIES`.
+
+    Two copies of one sequence count as a gap, too.
 
     Args:
         streams: the entry's.

@@ -31,8 +31,8 @@ sent before are stored as soon as the cluster agrees, so its end is read until i
 than that is sent again, but not stored twice because of its message id.
 
 A server that finds a stream's file damaged drops the messages after the damage, and answers with the old number until
-it stores the next message (2.15.1). So if the stream twice does not show the answered sequence, the answer is not its
-end.
+it stores the next message (2.15.1). So if a stream with one replica does not show the answered sequence twice, the
+answer is not its end. Replicas that do not show it yet are asked again.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class TargetTail:
 
     Attributes:
         copies: the entry's newest copies, in stored order.
-        has_gaps: whether sequences between them no longer hold messages.
+        has_gaps: whether sequences in the searched part of the target no longer hold messages.
         is_cut: whether the search ended because it had enough copies. Then more of them can be further back, which were
             in flight together with these.
         ids: the message ids of everything between them, others' messages included.

@@ -11,8 +11,8 @@ The idea: each round asks five questions, in this order.
 2. Is the target the stream that the previous round wrote to, does it still hold the confirmed messages, and has the
    source not lost the newest copied one? If so, everything up to the confirmed position is stored, even if it was
    removed since, and only copies after it are compared (`comparing`).
-3. Does the target hold any copies? If not, the entry begins at its configured start, or at the time of the target's
-   last message if that is later, as servers do. Without both it begins with the first message.
+3. Does the target hold any copies? If not, the entry begins where a server would (`_first_position`): at a configured
+   sequence, at a configured time or that of the target's last message if it is later, or else with the first message.
 4. Was the target recreated since the previous round? Then it only has copies of messages that were in flight at that
    time. The entry begins again at its start, and these copies are `already_stored`.
 5. Which messages between the newest copies have no copy (`comparing`)? They are sent. The copies after them are
@@ -332,7 +332,7 @@ class Resuming:
     async def _by_last_sequence(self, streams: EntryStreams) -> Resume:
         """Resume at the target's last sequence, which is also the source's if it belongs to a copy.
 
-        If the target has no copy yet, the entry's `opt_start_seq` or `opt_start_time` counts as well.
+        If the target has no message with this sequence, the entry's `opt_start_seq` or `opt_start_time` counts as well.
         """
         plan, last, source_last = self._plan, streams.last, streams.source_last
         await self.remove_fillers(streams.target_api)  # an earlier round may not have removed all
@@ -372,7 +372,11 @@ class Resuming:
             await target.request(f"STREAM.PURGE.{self._plan.stream}", {"filter": self._plan.filler})
 
     async def _first_position(self, streams: EntryStreams) -> int:
-        """Return the start if the target has no copy, as the server decides it (2.10 to 2.15)."""
+        """Return the start if the target has no copy, as the server decides it (2.10 to 2.15).
+
+        Without a configured start, the time of the target's last message counts only if the target has lost messages at
+        its front. A target that still has its first message never had a copy.
+        """
         source, state = self._plan.source, streams.target_info["state"]
         if source.opt_start_seq is not None:
             return source.opt_start_seq - 1
