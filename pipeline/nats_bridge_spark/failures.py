@@ -72,7 +72,8 @@ def failure(job: str, error: BaseException) -> PipelineError | BridgeError:
 def meaning_of_start(said: str) -> str:
     """Return the reason why Java or Spark did not start, from its output."""
     lines = (line.strip() for line in said.splitlines() if line.strip() and not line.startswith("WARNING"))
-    return f"Spark does not start: {next(lines, 'Java ended at once')}"
+    first = next(lines, "Java ended at once")
+    return f"Spark does not start: {first} (it needs Java 17 or newer, on the path or in JAVA_HOME)"
 
 
 def _first_line(error: BaseException, text: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats_bridge_spark.errors import JobStoppedError
 from nats_bridge_spark.reports import counted
@@ -27,26 +27,15 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def listening(on_stop: Callable[[signal.Signals, FrameType | None], None]) -> Iterator[Callable[[], None]]:
-    """Call `on_stop`, in the main thread, for each SIGINT and SIGTERM that comes inside of the block.
+def listening(on_stop: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call `on_stop` with the signal and the interrupted frame for each SIGINT and SIGTERM inside of the block.
 
-    It is called with the signal and the interrupted frame.
-
-    Yields a function that installs the handlers again, after something else has replaced them. Outside the main thread,
-    which alone receives signals, it does nothing.
+    Outside the main thread, which alone receives signals, it does nothing.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-
-    def listen() -> None:
-        for number in _SIGNALS:
-            signal.signal(number, lambda number, frame: on_stop(signal.Signals(number), frame))
-
-    before: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
-    listen()
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, on_stop) for number in (_SIGNALS if is_main else ())}
     try:
-        yield listen
+        yield
     finally:
         for number, old in before.items():
             signal.signal(number, old if old is not None else signal.SIG_DFL)
@@ -142,10 +131,10 @@ def watched(
         JobStoppedError: SIGINT or SIGTERM came: Spark's jobs were cancelled, and the block has ended.
     """
     progress = Progress(job, total)
-    stops: list[signal.Signals] = []
+    stops: list[int] = []
     screen = progress._screen = _Screen(progress, spark)
 
-    def on_stop(number: signal.Signals, frame: FrameType | None) -> None:
+    def on_stop(number: int, frame: FrameType | None) -> None:
         stops.append(number)
         progress.stopping.set()
         asked = len(stops) - drains
@@ -173,9 +162,9 @@ def watched(
             screen.end()
 
 
-def _stopped(progress: Progress, number: signal.Signals) -> JobStoppedError:
+def _stopped(progress: Progress, number: int) -> JobStoppedError:
     kept = f"; {progress.kept}" if progress.kept else ""
-    return JobStoppedError(f"{progress.job}: stopped by {number.name}{kept}", exit_code=128 + number)
+    return JobStoppedError(f"{progress.job}: stopped by {signal.Signals(number).name}{kept}", exit_code=128 + number)
 
 
 class _Screen(threading.Thread):

@@ -7,13 +7,12 @@ Under `spark-submit` (which started this process) its settings apply, and only m
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
@@ -21,7 +20,7 @@ import click
 
 from nats_bridge.cli.asking import quiet_logs
 from nats_bridge.errors import BridgeError
-from nats_bridge_spark.errors import JobFailedError, JobStoppedError, SparkMissingError, own_error, reported
+from nats_bridge_spark.errors import JobFailedError, JobStoppedError, SparkMissingError, own_error
 from nats_bridge_spark.failures import failure, meaning_of_start
 from nats_bridge_spark.progress import listening
 from nats_bridge_spark.source.loop_thread import LoopThread
@@ -43,8 +42,6 @@ Size: TypeAlias = tuple[int, int]
 """Messages, and their bytes."""
 
 _INSTALL: Final = "pip install nats-bridge-spark"
-_JAVA: Final = 17
-"""The oldest Java that Spark 4 runs on."""
 _DEFAULTS: Final = {"spark.ui.enabled": "false"}
 # Spark treats a Python program like its shells, which set this themselves by default.
 _FROM_THE_START: Final = {"spark.ui.showConsoleProgress": "false"}
@@ -94,12 +91,12 @@ def spark_session(
             SparkContext._ensure_initialized(gateway=_started_java(settings, log))
         conf = SparkConf()  # the settings of spark-submit, spark-defaults.conf and the environment are known now
         conf.setAll(list(settings.items()))
-        is_local = (conf.get("spark.master") or "local").startswith("local")
+        is_local = conf.get("spark.master", "").startswith("local")
         for key, value in (_DEFAULTS | _ON_THIS_MACHINE if is_local else _DEFAULTS).items():
             conf.setIfMissing(key, value)
-        if not is_submitted():
-            conf.setIfMissing("spark.master", "local[*]").setAppName(name)
         builder = builder.config(conf=conf)
+        if not is_submitted():
+            builder = builder.appName(name)
     spark = builder.getOrCreate()
     register(spark)
     return spark
@@ -140,7 +137,7 @@ def run_here(loop: LoopThread, work: Coroutine[Any, Any, _Result]) -> _Result:
     try:
         return loop.run(work)
     except BridgeError as error:
-        raise reported(own_error(error)) or error from None
+        raise own_error(error) from None
 
 
 @contextmanager
@@ -157,26 +154,23 @@ def job_session(name: str, *, settings: Mapping[str, str] | None = None) -> Iter
         JobStoppedError: SIGINT or SIGTERM came.
     """
     require_libraries()
-    place = Path(tempfile.mkdtemp(prefix="nats-bridge-spark-"))
-    log = place / "spark.log"
     is_ours = not _is_there()
-    try:
-        with log.open("wb") as stream, reporting(name, log) as listen:
-            spark = spark_session(name, settings=settings, log=stream)
-            listen()  # Spark has replaced the signal handler
-            yield spark
-    finally:
-        if is_ours:
-            _end()
-        if str(log) not in str(sys.exception()):
-            shutil.rmtree(place, ignore_errors=True)
+    with tempfile.NamedTemporaryFile(prefix="nats-bridge-spark-", suffix=".log", delete=False) as log:
+        try:
+            with reporting(name, log):
+                spark = spark_session(name, settings=settings, log=log)
+                with listening(partial(_stopped, name)):  # again, because Spark has replaced the handler
+                    yield spark
+        finally:
+            if is_ours:
+                _end()
+            if log.name not in str(sys.exception()):
+                Path(log.name).unlink()
 
 
 @contextmanager
-def reporting(name: str, log: Path | None = None) -> Iterator[Callable[[], None]]:
+def reporting(name: str, log: IO[bytes] | None = None) -> Iterator[None]:
     """Run the job of a command: its errors are short, a signal ends it, and the sidecar's modules log nothing.
-
-    Yields a function that listens to signals again, after something else has replaced the handlers.
 
     Args:
         log: Spark's own log, which is named if the job fails for a reason of its environment.
@@ -185,22 +179,22 @@ def reporting(name: str, log: Path | None = None) -> Iterator[Callable[[], None]
         PipelineError: any error inside the block, in one or two lines (`failures.failure`).
         JobStoppedError: SIGINT or SIGTERM came.
     """
-
-    def stopped(number: int, _: object) -> None:
-        raise JobStoppedError(f"{name}: stopped before it had begun", exit_code=128 + number)
-
     try:
-        with listening(stopped) as listen, quiet_logs():
-            yield listen
+        with listening(partial(_stopped, name)), quiet_logs():
+            yield
     except JobStoppedError:
         raise
     except Exception as error:
         short = failure(name, error)
         if short is error:  # this package's own errors can be understood without Spark's log
             raise
-        if log is not None and isinstance(short, JobFailedError) and log.stat().st_size:
-            short = JobFailedError(f"{short}\nSpark's own log: {log}")
+        if log is not None and isinstance(short, JobFailedError) and Path(log.name).stat().st_size:
+            short = JobFailedError(f"{short}\nSpark's own log: {log.name}")
         raise short from error
+
+
+def _stopped(name: str, number: int, _: object) -> None:
+    raise JobStoppedError(f"{name}: stopped before it had begun", exit_code=128 + number)
 
 
 def require_libraries() -> None:
@@ -228,11 +222,7 @@ def _started_java(settings: dict[str, str], log: IO[bytes] | None) -> Any:
     from pyspark.java_gateway import launch_gateway
 
     launch: Callable[..., Any] = launch_gateway
-
     conf = SparkConf(loadDefaults=False)
-    if is_submitted():
-        return launch(conf)
-    require_java()
     conf.setAll([*{**_FROM_THE_START, **settings}.items()])
     try:
         return launch(conf, {} if log is None else {"stdout": log, "stderr": log})
@@ -263,33 +253,8 @@ def _end() -> None:
         gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None
     process: subprocess.Popen[bytes] = gateway.proc
-    if process.stdin:
-        process.stdin.close()  # the sign to end
     try:
-        process.wait(_PATIENCE)
+        process.communicate(timeout=_PATIENCE)  # it ends its input, which is the sign to end
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def require_java() -> int:
-    """Look for Java like Spark, in `JAVA_HOME` or else on the path. Return its major version.
-
-    Raises:
-        SparkMissingError: there is none, it does not run, or it is too old.
-    """
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin" if home else None)
-    if java is None and home:
-        raise SparkMissingError(f"JAVA_HOME={home} has no bin/java: set it to a Java {_JAVA} or newer, or unset it")
-    if java is None:
-        raise SparkMissingError(f"Java is not installed: Spark needs Java {_JAVA} or newer on the path, or JAVA_HOME")
-    ran = subprocess.run([java, "-version"], capture_output=True, text=True, errors="replace", check=False)
-    said = ran.stderr + ran.stdout
-    version = re.search(r'version "(?:1\.)?(\d+)', said)
-    if ran.returncode or version is None:
-        first = next(iter(said.strip().splitlines()), "nothing")
-        raise SparkMissingError(f"{java} -version: exit code {ran.returncode}, and it says: {first}")
-    if int(version[1]) < _JAVA:
-        raise SparkMissingError(f"{java} is Java {version[1]}: Spark needs Java {_JAVA} or newer")
-    return int(version[1])

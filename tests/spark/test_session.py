@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nats_bridge_spark.errors import SparkMissingError
-from nats_bridge_spark.session import require_java
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -38,42 +35,6 @@ def fake_java(folder: Path, body: str) -> Path:
     java.write_text(f"#!/bin/sh\n{body}\n")
     java.chmod(0o755)
     return java
-
-
-def test_java_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_java(tmp_path, """echo 'openjdk version "21.0.2" 2024-01-16' >&2""")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert require_java() == 21
-
-
-def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SparkMissingError, match=r"^Java is not installed: Spark needs Java 17 or newer on the path"):
-        require_java()
-
-
-def test_a_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SparkMissingError, match=rf"^JAVA_HOME={tmp_path} has no bin/java: set it to a Java 17"):
-        require_java()
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ("""echo 'openjdk version "11.0.2" 2019-01-15' >&2""", "is Java 11: Spark needs Java 17 or newer"),
-        ("""echo 'java version "1.8.0_292"' >&2""", "is Java 8: Spark needs Java 17 or newer"),
-        ("echo 'no JVM is configured' >&2; exit 1", "-version: exit code 1, and it says: no JVM is configured"),
-    ],
-)
-def test_a_java_that_cannot_be_used(tmp_path: Path, body: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    java = fake_java(tmp_path, body)
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", f"{java.parent}:/usr/bin:/bin")
-    with pytest.raises(SparkMissingError) as error:
-        require_java()
-    assert str(error.value) == f"{java} {said}"
 
 
 JOB = """
@@ -147,23 +108,23 @@ def test_a_package_is_missing(missing: str) -> None:
     assert ran.stderr == f"{missing} is not installed: pip install nats-bridge-spark\n"
 
 
+NEEDS = "(it needs Java 17 or newer, on the path or in JAVA_HOME)\n"
+
+
 def test_a_job_without_java(tmp_path: Path) -> None:
     ran = run_job(JAVA_HOME=str(tmp_path))
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr.splitlines() == [
-        f"JAVA_HOME={tmp_path} has no bin/java: set it to a Java 17 or newer, or unset it"
-    ]
+    assert ran.stderr.startswith("Spark does not start: ")
+    assert f"{tmp_path}/bin/java" in ran.stderr
+    assert ran.stderr.endswith(NEEDS)
 
 
-def test_java_that_cannot_start_spark(tmp_path: Path) -> None:
-    java = fake_java(
-        tmp_path,
-        """case "$1" in -version) echo 'openjdk version "17.0.1"' >&2;; """
-        """*) echo 'Error: Could not reserve enough space for object heap' >&2; exit 1;; esac""",
-    )
+@pytest.mark.parametrize("said", ["Could not reserve enough space for object heap", "class file version 61.0"])
+def test_java_that_cannot_start_spark(said: str, tmp_path: Path) -> None:
+    java = fake_java(tmp_path, f"echo 'Error: {said}' >&2; exit 1")
     ran = run_job(JAVA_HOME=str(java.parents[1]))
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "Spark does not start: Error: Could not reserve enough space for object heap\n"
+    assert ran.stderr == f"Spark does not start: Error: {said} {NEEDS}"
 
 
 @pytest.mark.java
