@@ -18,6 +18,7 @@ from nats_bridge.client.connection import Connection, open_connection
 from nats_bridge.errors import BridgeError, ServerUnreachableError
 from nats_bridge.settings import Connection as ConnectionSettings
 from nats_bridge.settings.connect_options import connect_options
+from nats_bridge.settings.connections import combination_problems
 from nats_bridge_spark.errors import OptionError, PipelineError, UnreachableError
 
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
@@ -41,15 +42,12 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
 }
 """The data source's connection options, with the place of each in a connection of the configuration."""
 
-_CREDENTIALS: Final = ("creds", "nkeySeedFile", "tokenFile", "user")
-_WITH_A_CONTEXT: Final = frozenset({"context", "inboxPrefix", "connectTimeout"})
-
 _OPTIONS: Final = {".".join(path): name for name, path in FIELDS.items()}
 _PLACE: Final = re.compile(r"^connections\.servers\.([a-z_.]+): ")
 _TLS_FIELDS: Final = "the connection's tls (ca, cert and key, hostname, handshake_first)"
 _TLS_OPTIONS: Final = "tlsCa, tlsCert and tlsKey, tlsHostname, tlsHandshakeFirst"
 _NAMES: Final = re.compile(
-    r"(?:(?<=user/)|(?<![\w./-]))(?:nkey_seed_file|token_file|password_file)\b|(?<=')(?:ca|cert|key)(?=')"
+    r"(?:(?<=user/)|(?<![\w./-]))(?:nkey_seed_file|token_file|password_file|api_prefix)\b|(?<=')(?:ca|cert|key)(?=')"
 )
 """Fields of a configuration in its texts: not in the names of files, and `tls` as it writes them."""
 
@@ -61,23 +59,28 @@ def connection_of(options: Mapping[str, str]) -> ConnectionSettings:
         OptionError: a value is invalid, or neither servers nor a context is given.
     """
     given: dict[str, Any] = {}
-    names = [name for name in FIELDS if name in options]
-    for name in names:
+    for name in FIELDS.keys() & options.keys():
         *outer, last = FIELDS[name]
         place = given
         for part in outer:
             place = place.setdefault(part, {})
-        place[last] = _number(name, options[name]) if name == "connectTimeout" else options[name]
+        place[last] = options[name]
     if not given.get("servers") and not given.get("context"):
         raise OptionError('option servers: missing; set .option("servers", "nats://127.0.0.1:4222"), or context')
-    _check_together(names)
+
+    def refused(field: tuple[int | str, ...], why: str) -> OptionError:
+        fields = ((name, zip(path, field, strict=False)) for name, path in FIELDS.items() if name in options)
+        option = next(name for name, pairs in fields if all(one == other for one, other in pairs))
+        return OptionError(f"option {option}: {_by_options(why)}")
+
     try:
-        return ConnectionSettings.model_validate(given)
+        connection = ConnectionSettings.model_validate(given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        at = tuple(str(part) for part in first["loc"])
-        option = next((name for name, path in FIELDS.items() if at[: len(path)] == path), ".".join(at) or "servers")
-        raise OptionError(f"option {option}: {_by_options(first['msg'])}") from None
+        raise refused(first["loc"], first["msg"]) from None
+    for field, problem in combination_problems(connection):
+        raise refused(field, problem)
+    return connection
 
 
 def options_of(connection: ConnectionSettings) -> dict[str, str]:
@@ -136,28 +139,9 @@ connected_by_options: Final = partial(connected, by_options=True)
 """Open a connection described by the options of a data source."""
 
 
-def _check_together(names: Collection[str]) -> None:
-    """Refuse combinations of options in which one would silently be ignored."""
-    who = [name for name in _CREDENTIALS if name in names]
-    if len(who) > 1:
-        raise OptionError(f"option {who[1]}: {who[0]} says already who the user is; leave one of them out")
-    for one, other in (("user", "passwordFile"), ("passwordFile", "user")):
-        if one in names and other not in names:
-            raise OptionError(f"option {one}: needs {other} as well")
-    if "context" in names and (others := [name for name in names if name not in _WITH_A_CONTEXT]):
-        raise OptionError(f"option {others[0]}: the context says it already; leave one of them out")
-
-
 def _by_options(text: str) -> str:
     """Return an error's text with the names of options instead of a configuration's."""
     text = text.removeprefix("connection 'servers': ").replace(_TLS_FIELDS, _TLS_OPTIONS)
     text = text.replace("check the connection's ", "check ")
     text = _PLACE.sub(lambda found: f"option {_OPTIONS.get(found[1], found[1])}: ", text)
     return _NAMES.sub(lambda found: _OPTIONS[found[0]] if found[0] in _OPTIONS else _OPTIONS[f"tls.{found[0]}"], text)
-
-
-def _number(name: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise OptionError(f"option {name}: '{value}' is not a number of seconds") from None

@@ -11,6 +11,7 @@ import pytest
 from nats_bridge.settings import Connection
 from nats_bridge_spark.columns import read_schema
 from nats_bridge_spark.connections import connection_of, options_of
+from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.source.planning import SequenceRange, planned
 from nats_bridge_spark.source.range_reader import read_range
 from nats_bridge_spark.source.read_options import ReadOptions
@@ -42,6 +43,8 @@ def test_every_field_is_tried_here() -> None:
     tried = {*OTHERS, "user", "password_file", "domain", "api_prefix", "context"}.union(*LOGINS)
     assert tried | WITHOUT_AN_OPTION == set(Connection.model_fields)
     assert connection_of({"context": "west"}) == Connection(context="west")
+    with pytest.raises(OptionError, match=r"^option tlsCa: 'tls' cannot be combined with 'context'"):
+        connection_of({"context": "west", "tlsCa": "/ca"})
 
 
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])

@@ -1,6 +1,6 @@
 """Models of connections in the configuration: the servers, and the files with the secrets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -11,9 +11,9 @@ from nats_bridge.settings.base import Flag, InsteadOf, Part, refused
 
 CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
 """Fields that identify the user; a connection has one of them."""
-API_PREFIXES: Final = ("domain", "api_prefix")
+_API_PREFIXES: Final = ("domain", "api_prefix")
 """Fields that select a JetStream API; a connection has at most one of them."""
-IN_A_CONTEXT: Final = ("servers", *CREDENTIALS, "password_file", "tls")
+_IN_A_CONTEXT: Final = ("servers", *CREDENTIALS, "password_file", "tls")
 """Fields that a connection with a context cannot have."""
 
 _SCHEMES = ("nats", "tls")
@@ -177,3 +177,29 @@ class Connection(Part):
         description="longest wait between attempts to reconnect, in seconds; up to six times as long after refused"
         " credentials",
     )
+
+
+def combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the fields that are missing, or cannot be combined with others, each with the problem."""
+    if all(getattr(connection, field) for field in _API_PREFIXES):
+        yield ("api_prefix",), "'api_prefix' cannot be combined with 'domain'; keep one of them"
+    given = [field for field in _IN_A_CONTEXT if getattr(connection, field)]
+    if connection.context:
+        for field in given:
+            yield (
+                (field,),
+                f"'{field}' cannot be combined with 'context', which already sets it; remove one of them",
+            )
+        return
+    if not connection.servers:
+        yield (), 'needs servers or a context, for example: servers: ["nats://127.0.0.1:4222"]'
+    credentials = [field for field in CREDENTIALS if getattr(connection, field)]
+    for field in credentials[1:]:
+        yield (
+            (field,),
+            f"'{field}' cannot be combined with '{credentials[0]}'; a connection has only one user; keep one of them",
+        )
+    if connection.user and not connection.password_file:
+        yield ("user",), "also needs 'password_file', the path of a file with the password"
+    if connection.password_file and not connection.user:
+        yield ("password_file",), "also needs 'user'"

@@ -7,14 +7,7 @@ from pydantic import BaseModel
 
 from nats_bridge.marked_yaml import Path
 from nats_bridge.settings.connect_options import options_of
-from nats_bridge.settings.connections import (
-    API_PREFIXES,
-    CREDENTIALS,
-    IN_A_CONTEXT,
-    SECRET_FILES,
-    TLS_FILES,
-    Connection,
-)
+from nats_bridge.settings.connections import SECRET_FILES, TLS_FILES, Connection, combination_problems
 from nats_bridge.settings.models import Settings
 from nats_bridge.settings.problems import Problem, did_you_mean
 from nats_bridge.settings.secrets import FieldError, UnreadableFileError, check_readable
@@ -24,7 +17,7 @@ def connection_problems(settings: Settings, environ: Mapping[str, str]) -> Itera
     """Yield the problems of single connections, with the files that they name."""
     for name, connection in settings.connections.items():
         at = ("connections", name)
-        found = [Problem((*at, *field), message) for field, message in _combination_problems(connection)]
+        found = [Problem((*at, *field), message) for field, message in combination_problems(connection)]
         if not found:
             try:
                 options_of(connection, environ)
@@ -48,31 +41,6 @@ def _unreadable(connection: Connection) -> Iterator[FieldError]:
             yield error
         except FieldError:
             continue  # a problem of the content
-
-
-def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, ...], str]]:
-    if all(getattr(connection, field) for field in API_PREFIXES):
-        yield ("api_prefix",), "'api_prefix' cannot be combined with 'domain'; keep one of them"
-    given = [field for field in IN_A_CONTEXT if getattr(connection, field)]
-    if connection.context:
-        for field in given:
-            yield (
-                (field,),
-                f"'{field}' cannot be combined with 'context', which already sets it; remove one of them",
-            )
-        return
-    if not connection.servers:
-        yield (), 'needs servers or a context, for example: servers: ["nats://127.0.0.1:4222"]'
-    credentials = [field for field in CREDENTIALS if getattr(connection, field)]
-    for field in credentials[1:]:
-        yield (
-            (field,),
-            f"'{field}' cannot be combined with '{credentials[0]}'; a connection has only one user; keep one of them",
-        )
-    if connection.user and not connection.password_file:
-        yield ("user",), "also needs 'password_file', the path of a file with the password"
-    if connection.password_file and not connection.user:
-        yield ("password_file",), "also needs 'user'"
 
 
 def reference_problems(settings: Settings) -> Iterator[Problem]:
