@@ -40,6 +40,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.local.dir": str(place / "local"),
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # as `nats-bridge capture` sets it
+            # as `nats-bridge diff` sets them
+            "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+            "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
             "spark.ui.showConsoleProgress": "false",
         },
     )

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 _Value = TypeVar("_Value")
 
-_SETTINGS: Final = {"spark.driver.memory": "2g"}
+_SETTINGS: Final = {
+    "spark.driver.memory": "2g",
+    # With payloads of megabytes, ten thousand rows fit into no task.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+    # Otherwise Spark would not fit the number of tasks to the size of rows that are kept, and each task costs time.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+}
 _STREAM: Final = "stream:"
 _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id", "subject")
 

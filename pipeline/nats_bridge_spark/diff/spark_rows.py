@@ -26,13 +26,6 @@ from nats_bridge_spark.progress import Progress
 _LIVE: Final = ddl(COMPARED).replace("subject string", "subject binary")
 _FEW: Final = 500_000  # rows that can be sent to every task, which spares a shuffle of the others
 _NAMES: Final = {kind: name for name, kind in ARROW.items()}
-_SETTINGS: Final = {
-    # With payloads of megabytes, ten thousand rows fit into no task.
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
-    # Otherwise Spark would not fit the number of tasks to the size of rows that are kept, and each task costs time.
-    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
-}
-"""For the length of a comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +93,7 @@ class _SparkRows:
 
 @contextmanager
 def spark_engine(spark: SparkSession) -> Iterator[OpenSide]:
-    """Compare on Spark, with `_SETTINGS`. A stream is read from its server once and kept, so rows do not change."""
-    before = {name: spark.conf.get(name, None) for name in _SETTINGS}
-    for name, value in _SETTINGS.items():
-        spark.conf.set(name, value)
+    """Compare on Spark. A stream is read from its server once and kept, so rows do not change."""
     held: list[DataFrame] = []
 
     def opened(place: SideLocation, _: Progress) -> _SparkRows:
@@ -118,11 +108,6 @@ def spark_engine(spark: SparkSession) -> Iterator[OpenSide]:
     finally:
         for frame in held:
             frame.unpersist()
-        for name, earlier in before.items():
-            if earlier is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, earlier)
 
 
 def _captured(spark: SparkSession, place: SideLocation) -> DataFrame:
