@@ -25,9 +25,6 @@ class PipelineError(BridgeError):
     code = "pipeline"
     exit_code = EXIT_NO
 
-    def __reduce__(self) -> tuple[type[PipelineError], tuple[str]]:
-        return type(self), (self.message,)
-
     @property
     def marked(self) -> PipelineError:
         """This error with a marked text for `reported`; tasks and data sources raise it."""

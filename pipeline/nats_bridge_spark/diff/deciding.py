@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from nats_bridge_spark.capture.parquet_files import within
 from nats_bridge_spark.diff.comparing import By, Comparison
 from nats_bridge_spark.diff.provenance import provenance, same_source
-from nats_bridge_spark.diff.rows import Batches, Rows
 from nats_bridge_spark.diff.sides import Side
 from nats_bridge_spark.errors import OptionError
 from nats_transforms import header_block
@@ -86,23 +84,16 @@ def _share(found: Iterable[object]) -> float:
 def _is_numbered_alike(left: Side, right: Side) -> bool:
     """Return whether messages with the same sequence mostly have the same payload, in the range of both sides."""
     start = max(left.first, right.first)
-    some = left.rows.selected("sequence", "data").mapped(partial(_since, start), _PAYLOADS).first(_SAMPLE).kept()
-    here = _payloads(some)
-    there = _payloads(right.rows.selected("sequence", "data").having(some, ["sequence"]))
+    lefts, rights = (side.rows.selected("sequence", "data") for side in (left, right))
+    some = lefts.mapped(lambda batches: (within(batch, start, None) for batch in batches), _PAYLOADS)
+    some = some.first(_SAMPLE).kept()
+    payloads = (rows.table().to_pydict() for rows in (some, rights.having(some, ["sequence"])))
+    here, there = (dict(zip(columns["sequence"], columns["data"], strict=True)) for columns in payloads)
     alike = sum(1 for sequence, payload in there.items() if here[sequence] == payload)
     return bool(here) and alike * 2 > len(here)
 
 
 _PAYLOADS: Final = pa.schema([("sequence", pa.int64()), ("data", pa.binary())])
-
-
-def _since(first: int, batches: Batches) -> Batches:
-    for batch in batches:
-        yield batch.filter(pc.greater_equal(batch.column("sequence"), first))
-
-
-def _payloads(rows: Rows) -> dict[int, bytes]:
-    return dict(zip(*rows.table().to_pydict().values(), strict=True))
 
 
 def _names(sources: set[bytes]) -> str:

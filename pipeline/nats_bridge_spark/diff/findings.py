@@ -14,7 +14,6 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby, islice, pairwise, product
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -81,9 +80,6 @@ FINDINGS: Final = pa.schema(
 
 def found(identity: str, lefts: Sequence[ComparedMessage], rights: Sequence[ComparedMessage]) -> Iterator[Finding]:
     """Yield the findings about one identity."""
-    if len(lefts) <= 1 and len(rights) <= 1:
-        yield from _pair(identity, lefts[0] if lefts else None, rights[0] if rights else None)
-        return
     # Prefer the same entry in both, if the records name entries; otherwise take the first of each.
     entries = {message.entry for message in lefts} == {message.entry for message in rights}
     left, right = _by_entry(lefts, apart=entries), _by_entry(rights, apart=entries)
@@ -183,7 +179,7 @@ def _first_difference(left: bytes, right: bytes) -> int:
 _AT_ONCE: Final = 500  # findings in a batch
 _EXAMPLES: Final = 3  # findings of each kind that are shown
 _HEADERS: Final = 20  # the most frequent ones that are reported
-SEQUENCE: Final = pa.schema([("sequence", pa.int64())])
+_SEQUENCE: Final = pa.schema([("sequence", pa.int64())])
 _MESSAGE: Final = ("entry", "subject", "block", "data")
 _ORDER: Final = (*KEYS, "state", "left", "right")
 
@@ -196,19 +192,23 @@ def odd_findings(left: Rows, right: Rows, matches: Rows, comparison: Comparison,
     """
     messages = []
     for rows, name, is_right in ((left, "left", False), (right, "right", True)):
-        pick = partial(_sequences, name)
-        wanted = matches.where("odd").mapped(pick, SEQUENCE)
+        wanted = sequences_in(matches.where("odd"), name)
         if several:
             all_of = read(rows, comparison, right=is_right).selected(*KEYS, name)
-            wanted = wanted.united(all_of.having(matches.where("several"), KEYS).mapped(pick, SEQUENCE)).kept()
+            wanted = wanted.united(sequences_in(all_of.having(matches.where("several"), KEYS), name)).kept()
         full = read(rows.having(wanted, ["sequence"]), comparison, right=is_right)
         messages.append(full.selected(*KEYS, "state", "left", "right", *_MESSAGE))
     return messages[0].united(messages[1]).together(KEYS, _ORDER).mapped(_compared, FINDINGS)
 
 
-def _sequences(name: str, batches: Batches) -> Batches:
-    for batch in batches:
-        yield pa.RecordBatch.from_arrays([batch.column(name).drop_null()], schema=SEQUENCE)
+def sequences_in(rows: Rows, column: str) -> Rows:
+    """Return the sequences in a column, as the only column `sequence`."""
+
+    def picked(batches: Batches) -> Batches:
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays([batch.column(column).drop_null()], schema=_SEQUENCE)
+
+    return rows.mapped(picked, _SEQUENCE)
 
 
 def batches_of(findings: Iterator[Finding]) -> Batches:

@@ -166,15 +166,6 @@ def _tables(batches: Batches) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(gathered)
 
 
-_KINDS: Final = {
-    pa.int64(): "bigint",
-    pa.int32(): "int",
-    pa.int16(): "smallint",
-    pa.binary(): "binary",
-    pa.large_binary(): "binary",
-}
-
-
 @contextmanager
 def local_engine() -> Iterator[OpenSide]:
     """Compare in this process. A stream is read once into a file, and files are removed when the block ends."""
@@ -221,7 +212,7 @@ def _files(place: SideLocation, directory: Place) -> list[str]:
             schema = pq.read_schema(directory.at(file), filesystem=directory.files)
         except pa.ArrowException as error:
             raise PipelineError(f"{place.shown}: cannot be read as Parquet: {error}") from None
-        require_columns(place, {one.name: _KINDS.get(one.type, str(one.type)) for one in schema})
+        require_columns(place, {one.name: str(one.type) for one in schema})
     return files
 
 

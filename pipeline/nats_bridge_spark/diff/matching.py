@@ -100,10 +100,15 @@ def _ignored_names(comparison: Comparison) -> list[str]:
     return [f"ignored_{number}" for number in range(len(comparison.ignored))]
 
 
+_READ: Final = ("state", "source", "number", "entry", "subject", "block", "ignored")
+"""The members of `comparing.Read`."""
+_BINARY: Final = dict.fromkeys(("source", "entry", "subject", "block"), pa.binary())
+
+
 def _schema(comparison: Comparison, data: pa.DataType) -> pa.Schema:
-    kinds = {"source": pa.binary(), "entry": pa.binary(), "subject": pa.binary(), "block": pa.binary(), "data": data}
-    names = ("state", *KEYS, "left", "right", "entry", "group", "subject", "block", "data")
-    return pa.schema([(name, kinds.get(name, pa.int64())) for name in (*names, *_ignored_names(comparison))])
+    kinds = {**_BINARY, "data": data}
+    names = (*_READ[:-1], "left", "right", "group", "data", *_ignored_names(comparison))
+    return pa.schema([(name, kinds.get(name, pa.int64())) for name in names])
 
 
 def _read(comparison: Comparison, right: bool, batches: Batches) -> Batches:
@@ -126,25 +131,22 @@ def _read(comparison: Comparison, right: bool, batches: Batches) -> Batches:
             columns["data"] = pa.repeat(pa.scalar(nothing, columns["data"].type), count)
         ignored = columns["ignored"].to_numpy()
         for bit, name in enumerate(_ignored_names(comparison)):
-            columns[name] = pa.array((ignored >> bit & 1) * (_UNIT if right else 1))
-        whole = pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)
-        yield whole.filter(pc.not_equal(state, State.LEFT_OUT))
+            columns[name] = (ignored >> bit & 1) * (_UNIT if right else 1)
+        yield pa.RecordBatch.from_pydict(columns, schema).filter(pc.not_equal(state, State.LEFT_OUT))
 
 
-def _plain(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+def _plain(batch: pa.RecordBatch) -> dict[str, Any]:
     zeros, nothing = (pa.repeat(value, batch.num_rows) for value in (pa.scalar(0, pa.int64()), pa.scalar(b"")))
     columns = {"state": zeros, "ignored": zeros, "source": nothing, "entry": nothing}
     columns |= {"number": batch.column("sequence"), "subject": batch.column("subject")}
     return columns | {"block": batch.column("header_block")}
 
 
-def _columns(batch: pa.RecordBatch, one: Reader) -> dict[str, pa.Array]:
-    asked = (batch.column(name) for name in ("sequence", "subject", "header_block"))
-    found = map(one, *(column.to_pylist() for column in asked))
-    values = list(zip(*found, strict=True)) or [()] * 7
-    names = ("state", "source", "number", "entry", "subject", "block", "ignored")
-    kinds = (pa.int64(), pa.binary(), pa.int64(), pa.binary(), pa.binary(), pa.binary(), pa.int64())
-    columns = {name: pa.array(some, kind) for name, some, kind in zip(names, values, kinds, strict=True)}
+def _columns(batch: pa.RecordBatch, one: Reader) -> dict[str, Any]:
+    asked = (batch.column(name).to_pylist() for name in ("sequence", "subject", "header_block"))
+    values = list(zip(*map(one, *asked), strict=True)) or [()] * len(_READ)
+    found = zip(_READ, values, strict=True)
+    columns = {name: pa.array(some, _BINARY.get(name, pa.int64())) for name, some in found}
     columns["subject"] = columns["subject"].fill_null(batch.column("subject"))
     columns["block"] = columns["block"].fill_null(batch.column("header_block"))
     return columns
@@ -169,11 +171,9 @@ def _judged(schema: pa.Schema, batches: Batches) -> Batches:
         names = ("left_count", "right_count", "digest_min", "digest_max")
         lefts, rights, lowest, highest = (batch.column(name).to_numpy() for name in names)
         equal = (lefts == 1) & (rights == 1) & (lowest == highest)
-        found = {"common": (lefts > 0) & (rights > 0), "equal": equal, "odd": ~equal}
-        found["several"] = (lefts > 1) | (rights > 1)
-        columns: dict[str, Any] = {name: pa.array(flags.astype(np.int64)) for name, flags in found.items()}
-        columns |= {"lefts": batch.column("left_count"), "rights": batch.column("right_count")}
+        columns: dict[str, Any] = {"equal": equal, "odd": ~equal, "lefts": lefts, "rights": rights}
+        columns |= {"common": (lefts > 0) & (rights > 0), "several": (lefts > 1) | (rights > 1)}
         columns |= {"left": batch.column("left_min"), "right": batch.column("right_min")}
         columns |= {"group": batch.column("group_max"), **{name: batch.column(name) for name in KEYS}}
         columns |= {name: batch.column(f"{name}_sum") for name in schema.names if name.startswith("ignored_")}
-        yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+        yield pa.RecordBatch.from_pydict(columns, schema)

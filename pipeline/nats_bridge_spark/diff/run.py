@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from nats_bridge_spark.diff.comparing import Comparison
 from nats_bridge_spark.diff.deciding import decided
-from nats_bridge_spark.diff.findings import FINDINGS, SEQUENCE, Finding, odd_findings, order_findings, overview_of
+from nats_bridge_spark.diff.findings import FINDINGS, Finding, odd_findings, order_findings, overview_of, sequences_in
 from nats_bridge_spark.diff.matching import Counts, counts, matched
 from nats_bridge_spark.diff.rows import Batches, Rows
 from nats_bridge_spark.diff.sides import OpenSide, Side, SideLocation
@@ -114,7 +114,7 @@ def _newest(rows: Rows, rule: Sourcing | Republish | None = None) -> Rows:
     named = rows.selected("subject", "sequence")
     if rule is not None:
         named = named.mapped(partial(_renamed, rule), _SUBJECTS)
-    newest = named.grouped(["subject"], [("sequence", "max")]).mapped(_last_sequences, SEQUENCE)
+    newest = sequences_in(named.grouped(["subject"], [("sequence", "max")]), "sequence_max")
     return rows.having(newest.kept(), ["sequence"])
 
 
@@ -122,7 +122,3 @@ def _renamed(rule: Sourcing | Republish, batches: Batches) -> Batches:
     for batch in batches:
         made = by_subject(rule.destination, batch.column("subject"), pa.binary())
         yield pa.RecordBatch.from_arrays([made, batch.column("sequence")], schema=_SUBJECTS).filter(made.is_valid())
-
-
-def _last_sequences(batches: Batches) -> Batches:
-    return (batch.select(["sequence_max"]).rename_columns(["sequence"]) for batch in batches)

@@ -55,6 +55,13 @@ TEXTS: Final = ("subject", "header_block", "data")
 """Columns in which null, in Parquet, counts as empty, because in a stream both are the same."""
 SCHEMA: Final = pa.schema([(name, pa.binary() if name in TEXTS else ARROW[COLUMNS[name]]) for name in COMPARED])
 """The schema of a side's rows."""
+_BYTES: Final = ("binary", "large_binary")
+_KINDS: Final = {
+    "sequence": ("bigint", "int", "smallint", "int64", "int32", "int16"),
+    "header_block": _BYTES,
+    "data": _BYTES,
+}
+"""The types of columns that can be compared, as Spark's DDL or Arrow writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +132,6 @@ def require_columns(place: SideLocation, kinds: Mapping[str, str]) -> None:
             f"{place.shown}: has no column {', '.join(lacking)}; a capture has {', '.join(CAPTURED)} "
             f"(nats-bridge capture makes one)"
         )
-    for name, kind in (("sequence", "bigint"), ("header_block", "binary"), ("data", "binary")):
-        if kinds[name] != kind and not (kind == "bigint" and kinds[name] in ("int", "smallint")):
-            raise SchemaError(f"{place.shown}: column {name} is {kinds[name]}; it must be {kind}")
+    for name, fitting in _KINDS.items():
+        if kinds[name] not in fitting:
+            raise SchemaError(f"{place.shown}: column {name} is {kinds[name]}; it must be {fitting[0]}")
