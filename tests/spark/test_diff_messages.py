@@ -13,12 +13,12 @@ from nats_bridge.settings import loads
 from nats_bridge_spark.diff.comparing import By, Comparison, State, quick_reader, reader
 from nats_bridge_spark.diff.findings import KINDS, ComparedMessage, Finding, found
 from nats_bridge_spark.diff.provenance import Provenance, provenance, same_source, without_republished_lines
-from nats_bridge_spark.diff.rules import rule_of
+from nats_bridge_spark.diff.rules import rule_of, transform_of
 from nats_transforms import header_block
 from nats_transforms.dialect import dialect
 from nats_transforms.republish import StoredMessage, compile_republish
 from nats_transforms.source_record import TWIN_HEADER
-from nats_transforms.sourcing import Copied, compile_sourcing
+from nats_transforms.sourcing import Copied, Sourcing, compile_sourcing
 from tests.spark.histories import block
 
 REPUBLISHED = (b"Nats-Stream: M", b"Nats-Subject: a", b"Nats-Sequence: 4", b"Nats-Last-Sequence: 0")
@@ -157,10 +157,11 @@ _BLOCKS = st.one_of(
 @given(st.lists(_BLOCKS, max_size=6), st.sampled_from(["provenance", "provenance:right", "id", "sequence"]))
 @pytest.mark.parametrize("right", [False, True])
 @pytest.mark.parametrize("ignored", [(), (b"T", b"Nats-Msg-Id")])
+@pytest.mark.parametrize("rule", [None, compile_sourcing({"name": "O"}), transform_of("s", "t", "O")])
 def test_usual_copies_are_read_as_all_others(
-    right: bool, ignored: tuple[bytes, ...], blocks: list[bytes], by: By
+    right: bool, ignored: tuple[bytes, ...], rule: Sourcing | None, blocks: list[bytes], by: By
 ) -> None:
-    comparison = Comparison(by, ignored_headers=ignored, source=b"O", first=5, last=80)
+    comparison = Comparison(by, ignored_headers=ignored, source=b"O", first=5, last=80, rule=rule)
     one, quick = reader(comparison, right=right), quick_reader(comparison, right=right)
     for number, stored in enumerate(blocks, 1):
         *expected, whole, ignored_bits = one(number, b"s", stored)

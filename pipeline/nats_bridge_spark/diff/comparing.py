@@ -224,10 +224,10 @@ _OWN: Final = re.compile(copy_id.line_pattern())
 def quick_reader(comparison: Comparison, *, right: bool) -> Reader:
     """Return the reader of a side's messages, with a fast path for usual copies."""
     one = reader(comparison, right=right)
-    has_records = comparison.by == "provenance" or (comparison.by == "provenance:right" and right)
-    if not has_records or comparison.rule is not None:
+    by_copy, unrecorded = comparison.by == "provenance:right", comparison.is_unrecorded
+    has_originals = not right and (by_copy or comparison.rule is not None)
+    if not comparison.by.startswith("provenance") or has_originals:
         return one
-    copied = comparison.by == "provenance:right"
     bit = {what: 1 << at for at, what in enumerate(comparison.ignored)}
     identity, message_id, record = (bit.get(what, 0) for what in (_IDENTITY, _MESSAGE_ID, _RECORD))
     renamed = {b"Bridge": bit.get(_RECORD_NAME, 0), b"Stream": 0}
@@ -249,9 +249,11 @@ def quick_reader(comparison: Comparison, *, right: bool) -> Reader:
             return one(sequence, subject, block)
         number = int(digits)
         bits = message_id if own else 0
-        if copied:
+        if by_copy:
             if not is_meant(source) or not first <= number <= last:
                 return State.LEFT_OUT, b"", number, entry, None, None, 0
+            source = b""
+        if unrecorded:
             rest = b"" if head == header_block.START else head + b"\r\n"
             return State.COMPARED, b"", number, entry, None, rest, bits | record
         bits |= renamed[kind]

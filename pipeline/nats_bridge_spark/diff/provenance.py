@@ -2,8 +2,7 @@
 
 Theory of operation. A copy names its source in a source record (`Nats-Stream-Source`, or `Nats-Bridge-Source` if the
 target's server refuses that from clients), and a republished message in the lines `Nats-Stream` and `Nats-Sequence`.
-All are appended, so if a message has several, the last one is from the last step. One regular expression reads blocks
-in the form of servers and the bridge. The engine's own reader reads all others.
+All are appended, so if a message has several, the last one is from the last step.
 """
 
 from __future__ import annotations
@@ -15,10 +14,6 @@ from nats_transforms import header_block
 from nats_transforms.republish import LINES, OPTIONAL_LINES
 from nats_transforms.source_record import HEADER, JOINT, TWIN_HEADER, first_record
 
-_RECORD = re.compile(
-    rb"\nNats-(?:Stream|Bridge)-Source: ([^ \t\r\n]+) ([0-9]{1,18})"
-    rb"(?: ([^ \t\r\n]+ [^ \t\r\n]+)(?: [^\t\r\n]*)?)?\r\n"
-)
 _VALUES = {
     b"Nats-Stream": rb"[^\r\n]+",
     b"Nats-Subject": rb"[^\r]*",
@@ -54,9 +49,6 @@ class Provenance:
 
 def provenance(block: bytes) -> Provenance | None:
     """Return the provenance in a header block; None without a valid one."""
-    found = _RECORD.search(block)
-    if found is not None and block.count(b"-Source:") == 1 and b"\nNats-Stream:" not in block:
-        return Provenance(found[1], int(found[2]), found[3] or b"")
     if b"\nNats-" not in block or b"\r\n" not in block:
         return None
     shown = _last_step(block)
