@@ -27,8 +27,9 @@ def session(cores: int, memory: str = "2g") -> SparkSession:
     """A quiet session on so many cores of this machine."""
     from nats_bridge_spark.session import spark_session
 
-    settings = {"spark.driver.memory": memory, "spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
-    return spark_session("benchmark", master=f"local[{cores}]", settings=settings)
+    settings = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+    settings |= {"spark.master": f"local[{cores}]", "spark.driver.memory": memory}
+    return spark_session("benchmark", settings=settings)
 
 
 def nowhere(frame: DataFrame) -> None:

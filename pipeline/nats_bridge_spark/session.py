@@ -33,14 +33,11 @@ _Result = TypeVar("_Result")
 
 Engine: TypeAlias = Literal["auto", "spark", "local"]
 
-MESSAGES: Final = 10_000_000
-"""Number of messages from which `auto` chooses Spark."""
-BYTES: Final = 4 << 30
-"""Number of bytes from which `auto` chooses Spark."""
-
 Size: TypeAlias = tuple[int, int]
 """Messages, and their bytes."""
 
+_LARGE: Final[Size] = (10_000_000, 4 << 30)
+"""For either, `auto` chooses Spark."""
 _INSTALL: Final = "pip install nats-bridge-spark"
 _DEFAULTS: Final = {"spark.ui.enabled": "false"}
 # Spark treats a Python program like its shells, which set this themselves by default.
@@ -51,22 +48,15 @@ _PATIENCE: Final = 30.0
 
 
 def spark_session(
-    name: str,
-    *,
-    master: str | None = None,
-    settings: Mapping[str, str] | None = None,
-    log: IO[bytes] | None = None,
+    name: str, *, settings: Mapping[str, str] | None = None, log: IO[bytes] | None = None
 ) -> SparkSession:
     """Return the session of the process, with the data source `jetstream` registered; a new one if there is none.
 
     A local master is reached on loopback only, and has no web page, unless settings say otherwise.
 
     Args:
-        name: the application's name.
-        master: where to run; None for the value of `spark-submit`, `spark-defaults.conf` or `MASTER`, or else this
-            machine (`local[*]`).
-        settings: Spark settings by name, such as `spark.driver.memory`; in an existing session they can only change
-            what Spark allows.
+        settings: Spark settings by name, such as `spark.master` and `spark.driver.memory`; in an existing session they
+            can only change what Spark allows.
         log: a file for the output of a new Java; None for stderr.
 
     Raises:
@@ -78,26 +68,22 @@ def spark_session(
 
     from nats_bridge_spark.data_source import register
 
-    settings = {**(settings or {}), **({"spark.master": master} if master else {})}
+    settings = dict(settings or {})
     if "spark.pyspark.python" not in settings:
         # Otherwise workers would use any `python3` on the path, which may lack pyarrow and this package.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
-    if _is_there():
-        for key, value in settings.items():
-            builder = builder.config(key, value)
-    else:
+    if not _is_there():
         if SparkContext._gateway is None:
             SparkContext._ensure_initialized(gateway=_started_java(settings, log))
         conf = SparkConf()  # the settings of spark-submit, spark-defaults.conf and the environment are known now
-        conf.setAll(list(settings.items()))
-        is_local = conf.get("spark.master", "").startswith("local")
+        is_local = (settings.get("spark.master") or conf.get("spark.master", "")).startswith("local")
         for key, value in (_DEFAULTS | _ON_THIS_MACHINE if is_local else _DEFAULTS).items():
             conf.setIfMissing(key, value)
         builder = builder.config(conf=conf)
         if not is_submitted():
             builder = builder.appName(name)
-    spark = builder.getOrCreate()
+    spark = builder.config(map=settings).getOrCreate()
     register(spark)
     return spark
 
@@ -111,14 +97,10 @@ def engine_session(
     Args:
         engine: the user's choice; with `auto`, Spark settings and `spark-submit` also count as a choice.
         defaults: Spark settings that the user's replace.
-
-    Raises:
-        PipelineError, JobStoppedError: as `reporting` and `job_session` do.
-        Exception: an error of `size`.
     """
     if engine == "auto" and not settings and not is_submitted():
-        messages, size_in_bytes = size()
-        engine = "local" if messages < MESSAGES and size_in_bytes < BYTES else "spark"
+        is_large = any(number >= most for number, most in zip(size(), _LARGE, strict=True))
+        engine = "spark" if is_large else "local"
     if engine == "local":
         with reporting(name):
             yield None
@@ -148,10 +130,7 @@ def job_session(name: str, *, settings: Mapping[str, str] | None = None) -> Iter
     goes to a file, which is named if the job fails and removed otherwise; under `spark-submit` it goes where Spark's
     logging sends it.
 
-    Raises:
-        SparkMissingError: PySpark, pyarrow or Java is missing, or cannot be used.
-        PipelineError: any error inside the block, in one or two lines (`failures.failure`).
-        JobStoppedError: SIGINT or SIGTERM came.
+    Raises the errors of `spark_session` and `reporting`.
     """
     require_libraries()
     is_ours = not _is_there()

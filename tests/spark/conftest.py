@@ -32,8 +32,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     place = tmp_path_factory.mktemp("spark")
     session = spark_session(
         "nats-bridge tests",
-        master="local[2,3]",
         settings={
+            "spark.master": "local[2,3]",
             "spark.driver.memory": "1g",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(place / "warehouse"),
