@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nats_bridge_spark.errors import JobStoppedError
 from nats_bridge_spark.reports import counted
@@ -27,7 +26,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def listening(on_stop: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def listening(on_stop: Callable[[int, Any], None]) -> Iterator[None]:
     """Call `on_stop` with the signal and the interrupted frame for each SIGINT and SIGTERM inside of the block.
 
     Outside the main thread, which alone receives signals, it does nothing.
@@ -39,16 +38,6 @@ def listening(on_stop: Callable[[int, FrameType | None], None]) -> Iterator[None
     finally:
         for number, old in before.items():
             signal.signal(number, old if old is not None else signal.SIG_DFL)
-
-
-def in_java(frame: FrameType | None) -> bool:
-    """Return whether Python waits for an answer of Java's in this frame.
-
-    An exception raised there would break the line.
-    """
-    while frame is not None and not str(frame.f_globals.get("__name__", "")).startswith("py4j."):
-        frame = frame.f_back
-    return frame is not None
 
 
 INTERVAL: Final = 10.0
@@ -134,16 +123,14 @@ def watched(
     stops: list[int] = []
     screen = progress._screen = _Screen(progress, spark)
 
-    def on_stop(number: int, frame: FrameType | None) -> None:
+    def on_stop(number: int, _: object) -> None:
         stops.append(number)
         progress.stopping.set()
         asked = len(stops) - drains
-        if asked < 1:
-            return
-        screen.cancel()
-        # During a call to Java, its answer (that the job was cancelled) ends the block, unless the user repeats the
-        # signal.
-        if asked > 1 or not in_java(frame):
+        if asked > 0:
+            screen.cancel()
+        # An error would break a call to Java. Java's answer, that the job was cancelled, ends the block.
+        if asked > (0 if spark is None else 1):
             raise _stopped(progress, number)
 
     with listening(on_stop):

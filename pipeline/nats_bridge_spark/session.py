@@ -68,22 +68,22 @@ def spark_session(
 
     from nats_bridge_spark.data_source import register
 
-    settings = dict(settings or {})
-    if "spark.pyspark.python" not in settings:
+    wanted: dict[str, Any] = dict(settings or {})
+    if "spark.pyspark.python" not in wanted:
         # Otherwise workers would use any `python3` on the path, which may lack pyarrow and this package.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     if not _is_there():
         if SparkContext._gateway is None:
-            SparkContext._ensure_initialized(gateway=_started_java(settings, log))
+            SparkContext._ensure_initialized(gateway=_started_java(wanted, log))
         conf = SparkConf()  # the settings of spark-submit, spark-defaults.conf and the environment are known now
-        is_local = (settings.get("spark.master") or conf.get("spark.master", "")).startswith("local")
+        is_local = (wanted.get("spark.master") or conf.get("spark.master", "")).startswith("local")
         for key, value in (_DEFAULTS | _ON_THIS_MACHINE if is_local else _DEFAULTS).items():
             conf.setIfMissing(key, value)
         builder = builder.config(conf=conf)
         if not is_submitted():
             builder = builder.appName(name)
-    spark = builder.config(map=settings).getOrCreate()
+    spark = builder.config(map=wanted).getOrCreate()
     register(spark)
     return spark
 
