@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.observability.printable import printable
@@ -25,18 +25,61 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Results:
-    """The result of one run.
+class AccountCapture:
+    """A capture of the streams that an account has at one moment, and its results.
 
     Attributes:
+        streams: what the server reports of them, in the order of their names.
         configured: the streams of which only the configuration was captured, because their consumers decide which
             messages they keep, each with the number of its messages.
+        failed: the streams that were not captured, each with the reason.
     """
 
     directory: str
+    streams: list[Json]
+    failed: list[tuple[str, str]]
     captured: list[CaptureResult] = field(default_factory=list)
     configured: list[tuple[str, int]] = field(default_factory=list)
-    failed: list[tuple[str, str]] = field(default_factory=list)
+
+    @classmethod
+    async def of(cls, connection: Connection, directory: str) -> Self:
+        """Ask for the streams."""
+        async with connected(connection) as opened:
+            listed, silent = await opened.api.streams()
+        infos = {str(info["config"]["name"]): info for info in listed}  # a list may have one twice
+        failed = [(name, "it did not answer") for name in sorted(silent)]
+        return cls(directory.rstrip("/"), [infos[name] for name in sorted(infos)], failed)
+
+    @property
+    def size(self) -> Size:
+        """The messages of the streams, and their bytes."""
+        states = [info["state"] for info in self.streams]
+        return sum(int(state["messages"]) for state in states), sum(int(state["bytes"]) for state in states)
+
+    def run(self, spark: SparkSession | None, wanted: CaptureRequest) -> None:
+        """Capture all. An error with one stream does not affect the others.
+
+        Raises:
+            JobStoppedError: a signal came.
+            UnreachableError: the server is away.
+        """
+        for info in self.streams:
+            name = str(info["config"]["name"])
+            one, job = replace(wanted, stream=name, directory=f"{self.directory}/{name}"), f"capture {name}"
+            try:
+                if info["config"].get("retention", "limits") == "limits":
+                    with watched(spark, job) as progress:
+                        self.captured.append(capture(spark, one, progress))
+                else:
+                    _configuration(one)
+                    self.configured.append((name, int(info["state"]["messages"])))
+            except (JobStoppedError, UnreachableError):
+                raise
+            except Exception as error:
+                said = failure(job, error)
+                if said.exit_code == UnreachableError.exit_code:
+                    raise
+                self.failed.append((name, str(said)))
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain data for JSON."""
@@ -54,56 +97,6 @@ class Results:
                 f"{self.directory}/{printable(name)}: no message captured of {messages:,}, only the configuration: its"
                 " messages are for its consumers"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class AccountStreams:
-    """The streams of an account at one moment, in the order of their names."""
-
-    infos: list[Json]
-    silent: list[str]
-
-    @classmethod
-    async def of(cls, connection: Connection) -> AccountStreams:
-        """Ask for them."""
-        async with connected(connection) as opened:
-            listed, silent = await opened.api.streams()
-        infos = {str(info["config"]["name"]): info for info in listed}  # a list may have one twice
-        return cls([infos[name] for name in sorted(infos)], sorted(silent))
-
-    @property
-    def size(self) -> Size:
-        """Their messages, and their bytes."""
-        states = [info["state"] for info in self.infos]
-        return sum(int(state["messages"]) for state in states), sum(int(state["bytes"]) for state in states)
-
-    def captured(self, spark: SparkSession | None, wanted: CaptureRequest) -> Results:
-        """Capture all. An error with one stream does not affect the others.
-
-        Raises:
-            JobStoppedError: a signal came.
-            UnreachableError: the server is away.
-        """
-        directory = wanted.directory.rstrip("/")
-        results = Results(directory, failed=[(name, "it did not answer") for name in self.silent])
-        for info in self.infos:
-            name = str(info["config"]["name"])
-            one, job = replace(wanted, stream=name, directory=f"{directory}/{name}"), f"capture {name}"
-            try:
-                if info["config"].get("retention", "limits") == "limits":
-                    with watched(spark, job) as progress:
-                        results.captured.append(capture(spark, one, progress))
-                else:
-                    _configuration(one)
-                    results.configured.append((name, int(info["state"]["messages"])))
-            except (JobStoppedError, UnreachableError):
-                raise
-            except Exception as error:
-                said = failure(job, error)
-                if said.exit_code == UnreachableError.exit_code:
-                    raise
-                results.failed.append((name, str(said)))
-        return results
 
 
 def _configuration(wanted: CaptureRequest) -> None:

@@ -172,12 +172,8 @@ class Capture:
     @property
     def covered(self) -> int:
         """The sequence after the newest chunk or gap."""
-        ends = [
-            self.extent.begin - 1,
-            *(last for _, last in self.extent.gaps),
-            *(chunk.last for chunk in self.chunks[-1:]),
-        ]
-        return max(ends) + 1
+        ends = [*(last for _, last in self.extent.gaps), *(chunk.last for chunk in self.chunks[-1:])]
+        return max(ends, default=self.extent.begin - 1) + 1
 
     @property
     def next(self) -> int:
@@ -222,7 +218,7 @@ def _chunks(place: Place) -> Iterable[Chunk]:
     for name in place.names(MESSAGES):
         found = _NAME.fullmatch(name)
         if found is None:
-            raise PipelineError(f"{place}: {MESSAGES}/{name} is no chunk: the capture was changed by something else")
+            raise PipelineError(f"{place}: {MESSAGES}/{name} is not a chunk: the capture was changed by something else")
         yield Chunk(*map(int, found.groups()))
 
 
@@ -268,9 +264,7 @@ class CaptureFolder:
             # The remains of a capture that had just begun may stay.
             for name in place.names():
                 if name not in (STAGING, SAVED) and not name.startswith(f".{SAVED}"):
-                    raise OptionError(
-                        f"{place}: holds {name}, and is no capture: take an empty directory, or a new one"
-                    )
+                    raise OptionError(f"{place}: is not a capture, but holds {name}: take an empty or a new directory")
         place.remove(STAGING)
 
     @property
@@ -340,5 +334,5 @@ class CaptureFolder:
         for name in set(place.names(STAGING)) & set(begun):
             for file in place.names(f"{STAGING}/{name}"):
                 if place.size(f"{begun[name]}/{file}") is None:
-                    place.move(f"{STAGING}/{name}/{file}", f"{begun[name]}/{file}")
+                    place.files.move(place.at(f"{STAGING}/{name}/{file}"), place.at(f"{begun[name]}/{file}"))
             place.remove(f"{STAGING}/{name}")

@@ -96,7 +96,7 @@ async def _write_here(options: dict[str, str], place: Place, path: str, written:
     place.make(path)
     group: list[pa.RecordBatch] = []
     size = 0
-    writing: asyncio.Future[None] | None = None
+    writing: asyncio.Future[None] = asyncio.ensure_future(asyncio.sleep(0))
     with pq.ParquetWriter(
         place.at(f"{path}/part-00000.zstd.parquet"),
         _SCHEMA,
@@ -115,15 +115,13 @@ async def _write_here(options: dict[str, str], place: Place, path: str, written:
                     group.append(batch)
                     size += batch.nbytes
                     if size >= _GROUP:
-                        if writing is not None:
-                            await writing
+                        await writing
                         # In a thread, so that arriving messages are parsed at the same time.
                         rows = pa.Table.from_batches(group)
                         writing = asyncio.ensure_future(asyncio.to_thread(file.write_table, rows))
                         group, size = [], 0
         finally:
-            if writing is not None:
-                await writing
+            await writing
         await asyncio.to_thread(file.write_table, pa.Table.from_batches(group, _SCHEMA))
 
 

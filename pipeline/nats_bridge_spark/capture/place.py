@@ -117,23 +117,21 @@ class Place:
             raise OptionError(f"{self}: cannot be made: {why}") from None
 
     def move(self, source: str, target: str) -> None:
-        """Rename a file, or a directory with its contents; in an object store file by file.
+        """Rename a directory with its contents; in an object store file by file.
 
         Raises:
             FileNotFoundError: it does not exist.
         """
+        names = self.names(source)
+        if not names:
+            raise FileNotFoundError(self.at(source))
         if not self._is_local:
-            is_file = self.files.get_file_info(self.at(source)).type == FileType.File
-            inside = [""] if is_file else [f"/{name}" for name in self.names(source)]
-            if not inside:
-                raise FileNotFoundError(self.at(source))
-            for name in inside:
-                self.files.move(self.at(source) + name, self.at(target) + name)
+            for name in names:
+                self.files.move(self.at(f"{source}/{name}"), self.at(f"{target}/{name}"))
             return
         begin, end = Path(self.at(source)), Path(self.at(target))
-        for file in begin.iterdir() if begin.is_dir() else ():
-            _sync(file)
-        _sync(begin)
+        for path in (*begin.iterdir(), begin):
+            _sync(path)
         begin.rename(end)
         _sync(end.parent)
 

@@ -85,7 +85,7 @@ def capture_command(
         click.echo(capture_permissions(connection, None if everything else stream))
         return EXIT_GOOD
     require_libraries()
-    from nats_bridge_spark.capture.account import AccountStreams
+    from nats_bridge_spark.capture.account import AccountCapture
     from nats_bridge_spark.capture.capturing import CaptureRequest, capture, facts_of
     from nats_bridge_spark.progress import watched
     from nats_bridge_spark.source.read_options import filters_of, require_name
@@ -104,7 +104,7 @@ def capture_command(
         interval=given["continuous"],
     )
     # A missing server or stream is an error before Java has started.
-    account = ask(AccountStreams.of(connection)) if everything else None
+    account = ask(AccountCapture.of(connection, directory)) if everything else None
     if account is None:
         state = ask(facts_of(connection, stream, (), 0)).state
     size = account.size if account else (state.messages, state.size)
@@ -116,12 +116,12 @@ def capture_command(
                 result = capture(spark, wanted, progress)
             show(lambda: plain(result), result.lines, as_json=as_json)
             return EXIT_GOOD
-        results = account.captured(spark, wanted)
-    show(results.to_json, results.lines, as_json=as_json)
+        account.run(spark, wanted)
+    show(account.to_json, account.lines, as_json=as_json)
     if not as_json:
-        for name, said in results.failed:
+        for name, said in account.failed:
             click.echo(f"{printable(name)}: not captured: {printable(said)}", err=True)
-    return EXIT_NO if results.failed else EXIT_GOOD
+    return EXIT_NO if account.failed else EXIT_GOOD
 
 
 def _all_of(first: str, second: str | None, given: dict[str, Any]) -> tuple[str, str]:
