@@ -67,7 +67,6 @@ class Progress:
     kept: str = ""
     started: float = field(default_factory=time.monotonic)
     stopping: threading.Event = field(default_factory=threading.Event)
-    _screen: _Screen | None = None
 
     def enter(self, stage: str, *, total: int | None = None, count: Callable[[], int] | None = None) -> None:
         """A new stage begins, counted by `count`, towards this total (None keeps the last)."""
@@ -81,9 +80,8 @@ class Progress:
         self.count = None
 
     def say(self, text: str) -> None:
-        """Write a separate line on stderr; do nothing without a screen."""
-        if self._screen is not None:
-            self._screen.write(text, stays=True)
+        """Write a separate line on stderr."""
+        _write(text, stays=True)
 
     def line(self, messages: int, rate: float, tasks: tuple[int, int], seconds: float) -> str:
         """One line: `capture ORDERS: reading, 1,200,000 of 5,000,000 (24 %), 118,000/s, 0:32 left, 3 of 8 tasks, …`.
@@ -121,14 +119,13 @@ def watched(
     """
     progress = Progress(job, total)
     stops: list[int] = []
-    screen = progress._screen = _Screen(progress, spark)
+    screen = _Screen(progress, spark)
 
     def on_stop(number: int, _: object) -> None:
         stops.append(number)
         progress.stopping.set()
         asked = len(stops) - drains
-        if asked > 0:
-            screen.cancel()
+        screen.cancels = asked > 0
         # An error would break a call to Java. Java's answer, that the job was cancelled, ends the block.
         if asked > (0 if spark is None else 1):
             raise _stopped(progress, number)
@@ -141,12 +138,11 @@ def watched(
             if screen.cancels and not isinstance(error, JobStoppedError):
                 raise _stopped(progress, stops[0]) from error
             raise
-        else:
-            if screen.cancels:
-                raise _stopped(progress, stops[0])
-            screen.write(summary(job, progress.messages, time.monotonic() - progress.started), stays=True)
         finally:
             screen.end()
+        if screen.cancels:
+            raise _stopped(progress, stops[0])
+        _write(summary(job, progress.messages, time.monotonic() - progress.started), stays=True)
 
 
 def _stopped(progress: Progress, number: int) -> JobStoppedError:
@@ -155,23 +151,24 @@ def _stopped(progress: Progress, number: int) -> JobStoppedError:
 
 
 class _Screen(threading.Thread):
-    """Keeps stderr up to date while a job works, and cancels Spark's work on request."""
+    """Keeps stderr up to date while a job works, and cancels Spark's work on request.
+
+    Attributes:
+        cancels: whether Spark's jobs are cancelled, those as well that the block still starts.
+    """
 
     def __init__(self, progress: Progress, spark: SparkSession | None) -> None:
         super().__init__(name="nats-bridge-progress", daemon=True)
         self.cancels = False
         self._progress = progress
         self._spark = spark
-        self._is_terminal = sys.stderr.isatty()
-        self._writing = threading.RLock()
-        self._over = False
-        self._wake = threading.Event()
-        self._open = False  # whether the cursor is after a line that will be overwritten
+        self._over = threading.Event()
 
     def run(self) -> None:
         """Until the end: look, or cancel."""
+        is_terminal = sys.stderr.isatty()
         said, seen = time.monotonic(), deque[tuple[float, int]](maxlen=_LOOKS)
-        while not self._over:
+        while not self._over.wait(_LOOK):
             if self.cancels and self._spark is not None:
                 # Java may be gone, which ends the block as well.
                 with suppress(Exception):
@@ -179,36 +176,18 @@ class _Screen(threading.Thread):
             elif not self.cancels:
                 now = time.monotonic()
                 seen.append((now, self._count()))
-                if self._is_terminal or now - said >= INTERVAL:
+                if is_terminal or now - said >= INTERVAL:
                     said = now
                     (then, before), (_, messages) = seen[0], seen[-1]
                     rate = max(0, messages - before) / (now - then) if now > then else 0.0
                     line = self._progress.line(messages, rate, self._tasks(), now - self._progress.started)
-                    self.write(line, stays=not self._is_terminal)
-            self._wake.wait(_LOOK)
-            self._wake.clear()
-
-    def cancel(self) -> None:
-        """From now on Spark's jobs are cancelled, those as well that the block still starts."""
-        self.cancels = True
-        self._wake.set()
+                    _write(line, stays=not is_terminal)
 
     def end(self) -> None:
         """Stop writing, and leave the terminal at an empty line."""
-        self._over = True
-        self._wake.set()
+        self._over.set()
         self.join()
-        if self._open:
-            self.write("", stays=False)
-
-    def write(self, text: str, *, stays: bool) -> None:
-        """Write a line. The next one overwrites it unless it stays."""
-        begin = "\r\x1b[K" if self._is_terminal else ""
-        # A signal handler also calls this, and may have interrupted it.
-        with self._writing, suppress(OSError):  # the reader of stderr may have ended
-            sys.stderr.write(f"{begin}{text}{chr(10) if stays else ''}")
-            sys.stderr.flush()
-            self._open = not stays
+        _write("", stays=False)
 
     def _count(self) -> int:
         progress, count = self._progress, self._progress.count
@@ -227,6 +206,14 @@ class _Screen(threading.Thread):
                 counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages]
                 return sum(done for done, _ in counts), sum(planned for _, planned in counts)
         return 0, 0
+
+
+def _write(text: str, *, stays: bool) -> None:
+    """Write a line on stderr. On a terminal, the next one overwrites it unless it stays."""
+    begin = "\r\x1b[K" if sys.stderr.isatty() else ""
+    with suppress(OSError):  # the reader of stderr may have ended
+        sys.stderr.write(f"{begin}{text}{chr(10) if stays else ''}")
+        sys.stderr.flush()
 
 
 def summary(job: str, messages: int, seconds: float) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pyarrow.parquet
 import pytest
@@ -26,14 +25,22 @@ from tests.spark.waiting import seen
 VERSION = "2.10.27"
 
 
+@dataclass
+class Heard(Progress):
+    """Progress that keeps what it would write."""
+
+    said: list[str] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
 class Running:
     """A continuous capture in a thread of its own."""
 
     def __init__(self, session: Spark, url: str, stream: str, kept: Path) -> None:
         self.kept = kept
-        self.progress = Progress(f"capture {stream}")
-        self.said: list[str] = []
-        self.progress._screen = cast(Any, SimpleNamespace(write=lambda text, **_: self.said.append(text)))
+        self.progress = Heard(f"capture {stream}")
         wanted = CaptureRequest(Connection(servers=(url,)), stream, str(kept), interval=0.1)
         self.task: asyncio.Task[CaptureResult] = asyncio.create_task(
             asyncio.to_thread(capture, session, wanted, self.progress)
@@ -98,7 +105,7 @@ async def test_a_server_that_goes_and_comes_back(
     async with running(session, server.url, "S", tmp_path / "kept") as job:
         await seen(lambda: job.held() == 5)
         await asyncio.to_thread(server.kill)
-        await seen(lambda: any("trying again in 0.1 s" in line for line in job.said))
+        await seen(lambda: any("trying again in 0.1 s" in line for line in job.progress.said))
         await asyncio.to_thread(server.restart)
         peer = await raw_peer(server.url)
         await store(peer, "S", 5)

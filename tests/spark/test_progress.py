@@ -186,11 +186,3 @@ def test_a_second_signal_cancels_what_drains() -> None:
 def test_an_error_goes_through() -> None:
     with pytest.raises(ZeroDivisionError), watched(None, "a job"):
         _ = 1 / 0
-
-
-def test_progress_can_be_had_without_a_screen() -> None:
-    progress = Progress("a job")
-    progress.enter("reading", total=3)
-    progress.add(3)
-    progress.say("unheard")
-    assert (progress.stage, progress.total, progress.messages) == ("reading", 3, 3)
