@@ -94,9 +94,15 @@ def engine_session(
 ) -> Iterator[SparkSession | None]:
     """Run the job of a command, and provide its session; None for work in this process.
 
+    An existing session is used and kept. Nothing of a new one runs on afterwards. Java's own output (warnings, stack
+    traces) goes to a file, which is named if the job fails and removed otherwise; under `spark-submit` it goes where
+    Spark's logging sends it.
+
     Args:
         engine: the user's choice; with `auto`, Spark settings and `spark-submit` also count as a choice.
         defaults: Spark settings that the user's replace.
+
+    Raises the errors of `spark_session` and `reporting`.
     """
     if engine == "auto" and not settings and not is_submitted():
         is_large = any(number >= most for number, most in zip(size(), _LARGE, strict=True))
@@ -104,10 +110,21 @@ def engine_session(
     if engine == "local":
         with reporting(name):
             yield None
-    else:
-        click.echo(f"{name}: starting Spark", err=True)  # which takes some seconds without progress
-        with job_session(name, settings={**defaults, **settings}) as spark:
-            yield spark
+        return
+    require_libraries()
+    click.echo(f"{name}: starting Spark", err=True)  # which takes some seconds without progress
+    is_ours = not _is_there()
+    with tempfile.NamedTemporaryFile(prefix="nats-bridge-spark-", suffix=".log", delete=False) as log:
+        try:
+            with reporting(name, log):
+                spark = spark_session(name, settings={**defaults, **settings}, log=log)
+                with listening(partial(_stopped, name)):  # again, because Spark has replaced the handler
+                    yield spark
+        finally:
+            if is_ours:
+                _end()
+            if log.name not in str(sys.exception()):
+                Path(log.name).unlink()
 
 
 def run_here(loop: LoopThread, work: Coroutine[Any, Any, _Result]) -> _Result:
@@ -120,31 +137,6 @@ def run_here(loop: LoopThread, work: Coroutine[Any, Any, _Result]) -> _Result:
         return loop.run(work)
     except BridgeError as error:
         raise own_error(error) from None
-
-
-@contextmanager
-def job_session(name: str, *, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """Provide the session of one command, as from `spark_session`. Nothing of it runs on afterwards.
-
-    An existing session is used and kept. The sidecar's modules log nothing. Java's own output (warnings, stack traces)
-    goes to a file, which is named if the job fails and removed otherwise; under `spark-submit` it goes where Spark's
-    logging sends it.
-
-    Raises the errors of `spark_session` and `reporting`.
-    """
-    require_libraries()
-    is_ours = not _is_there()
-    with tempfile.NamedTemporaryFile(prefix="nats-bridge-spark-", suffix=".log", delete=False) as log:
-        try:
-            with reporting(name, log):
-                spark = spark_session(name, settings=settings, log=log)
-                with listening(partial(_stopped, name)):  # again, because Spark has replaced the handler
-                    yield spark
-        finally:
-            if is_ours:
-                _end()
-            if log.name not in str(sys.exception()):
-                Path(log.name).unlink()
 
 
 @contextmanager

@@ -45,10 +45,10 @@ class Hidden(MetaPathFinder):
         if name.partition(".")[0] in sys.argv[1:]:
             raise ModuleNotFoundError(f"No module named '{name}'", name=name)
 sys.meta_path.insert(0, Hidden())
-from nats_bridge_spark.session import job_session
+from nats_bridge_spark.session import engine_session
 from nats_bridge.errors import BridgeError
 try:
-    with job_session("a job", settings={"spark.driver.memory": "512m"}) as spark:
+    with engine_session("a job", "spark", {"spark.driver.memory": "512m"}, lambda: (0, 0), {}) as spark:
         print(spark.range(3).count())
 except BridgeError as error:
     print(error, file=sys.stderr)
@@ -108,13 +108,14 @@ def test_a_package_is_missing(missing: str) -> None:
     assert ran.stderr == f"{missing} is not installed: pip install nats-bridge-spark\n"
 
 
+STARTS = "a job: starting Spark\n"
 NEEDS = "(it needs Java 17 or newer, on the path or in JAVA_HOME)\n"
 
 
 def test_a_job_without_java(tmp_path: Path) -> None:
     ran = run_job(JAVA_HOME=str(tmp_path))
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr.startswith("Spark does not start: ")
+    assert ran.stderr.startswith(f"{STARTS}Spark does not start: ")
     assert f"{tmp_path}/bin/java" in ran.stderr
     assert ran.stderr.endswith(NEEDS)
 
@@ -124,14 +125,14 @@ def test_java_that_cannot_start_spark(said: str, tmp_path: Path) -> None:
     java = fake_java(tmp_path, f"echo 'Error: {said}' >&2; exit 1")
     ran = run_job(JAVA_HOME=str(java.parents[1]))
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == f"Spark does not start: Error: {said} {NEEDS}"
+    assert ran.stderr == f"{STARTS}Spark does not start: Error: {said} {NEEDS}"
 
 
 @pytest.mark.java
 @pytest.mark.timeout(900)  # starts Java
-def test_a_job_says_nothing_but_its_result_and_leaves_no_java(tmp_path: Path) -> None:
+def test_a_job_says_little_but_its_result_and_leaves_no_java(tmp_path: Path) -> None:
     ran = run_job(TMPDIR=str(tmp_path))
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "3\n", "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "3\n", STARTS)
     assert list(tmp_path.glob("nats-bridge-*")) == []
     assert str(tmp_path) not in _environments()
 

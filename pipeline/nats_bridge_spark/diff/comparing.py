@@ -32,11 +32,8 @@ class State:
     """The role of a message in the comparison."""
 
     COMPARED: Final = 0
-    UNIDENTIFIED: Final = 1
-    """Nothing in it identifies it."""
-    LEFT_OUT: Final = 2
-    """The state of a message that the rule does not copy, or that comes from another stream or from outside the
-    range."""
+    UNIDENTIFIED: Final = 1  # nothing in it identifies it
+    LEFT_OUT: Final = 2  # the rule does not copy it, or it comes from another stream or from outside the range
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +173,8 @@ def _changes(comparison: Comparison, *, right: bool) -> list[tuple[Ignored, byte
             found.append((_RECORD, b"\nNats-Stream: ", without_republished_lines))
         found.append((_RECORD, b"-Source:", _remover(HEADER, TWIN_HEADER)))
         if by == "subject" or (not right and rule is None):
-            found += [(_STAYING, b"\n" + prefix, partial(_without_prefix, prefix)) for prefix in _PREFIXES]
+            drop = header_block.remove_prefix
+            found += [(_STAYING, b"\n" + prefix, partial(drop, prefix=prefix)) for prefix in _PREFIXES]
     elif by.startswith("provenance"):
         found.append((_RECORD_NAME, _TWIN, lambda block: block.replace(_TWIN, b"\n" + HEADER + b":")))
         found.append((_IDENTITY, b"\nNats-Stream-Source:", partial(_SIXTH_FIELD.sub, rb"\1", count=1)))
@@ -206,10 +204,6 @@ def _remover(*names: bytes) -> _Change:
         return block
 
     return without
-
-
-def _without_prefix(prefix: bytes, block: bytes) -> bytes:
-    return header_block.remove_prefix(block, prefix)
 
 
 _MARK: Final = b"-Source: "

@@ -11,7 +11,7 @@ alone: in the order of the right, a message is out of order if a higher sequence
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice, pairwise, product
@@ -260,26 +260,25 @@ def overview_of(findings: Rows) -> Overview:
         number[row["kind"]] += row["identity_count"]
         if row["kind"] == "header":
             headers[row["field"]] = row["identity_count"]
-    firsts = findings.mapped(_firsts, FINDINGS).table()
-    examples = _first_ones(map(Finding._make, zip(*firsts.to_pydict().values(), strict=True)))
+    firsts = _first_ones(findings.mapped(_firsts, FINDINGS).table().to_batches())
     frequent = dict(sorted(headers.items(), key=lambda each: (-each[1], each[0]))[:_HEADERS])
     kinds = [kind for kind in KINDS if number[kind]]
-    return {kind: number[kind] for kind in kinds}, frequent, {kind: examples[kind] for kind in kinds}
+    examples = {kind: [each for each in firsts if each.kind == kind] for kind in kinds}
+    return {kind: number[kind] for kind in kinds}, frequent, examples
 
 
 def _firsts(batches: Batches) -> Batches:
-    every = (Finding._make(row) for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
-    yield from batches_of(each for some in _first_ones(every).values() for each in some)
+    yield from batches_of(iter(_first_ones(batches)))
 
 
-def _first_ones(every: Iterable[Finding]) -> dict[str, list[Finding]]:
-    kept: dict[str, list[Finding]] = defaultdict(list)
-    for finding in every:
-        some = kept[finding.kind]
-        some.append(finding)
-        if len(some) > 100 * _EXAMPLES:
-            some[:] = sorted(some, key=_place)[:_EXAMPLES]
-    return {kind: sorted(some, key=_place)[:_EXAMPLES] for kind, some in kept.items()}
+def _first_ones(batches: Iterable[pa.RecordBatch]) -> list[Finding]:
+    """Return the first findings of each kind."""
+    first: list[Finding] = []
+    for batch in batches:
+        first += map(Finding._make, zip(*batch.to_pydict().values(), strict=True))
+        first.sort(key=_place)
+        first = [each for kind in KINDS for each in [one for one in first if one.kind == kind][:_EXAMPLES]]
+    return first
 
 
 def _place(finding: Finding) -> tuple[int, str, int]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.taskcontext import TaskContext
 
 from nats_bridge_spark.errors import PipelineError
-from nats_bridge_spark.session import job_session
+from nats_bridge_spark.session import engine_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,8 @@ def main(server: str, stream: str, folder: str) -> None:
         while not Path(folder, "gone").exists():
             time.sleep(0.05)
 
-    with job_session("cut") as spark:
+    with engine_session("cut", "spark", {}, lambda: (0, 0), {}) as spark:
+        assert spark is not None
         frame = spark.read.format("jetstream").option("servers", server).option("stream", stream)
         rows = frame.option("partitions", 2).option("connectTimeout", 2).load()
         rows.mapInArrow(then_gone, rows.schema).write.format("noop").mode("overwrite").save()
