@@ -436,7 +436,7 @@ async def test_a_directory_that_holds_something_else(
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
     assert refused(directory=str(tmp_path / "full")) == (
-        f"{tmp_path / 'full'}: holds notes.txt, and is no capture: take an empty directory, or a new one"
+        f"{tmp_path / 'full'}: is not a capture, but holds notes.txt: take an empty or a new directory"
     )
     assert (tmp_path / "full" / "notes.txt").read_text() == "mine"
     (tmp_path / "full" / SAVED).write_text("{}")
@@ -454,7 +454,7 @@ async def test_a_directory_that_holds_something_else(
     twice.mkdir()
     assert refused(PipelineError).startswith(f"{kept}: holds messages from 8 on twice: two captures wrote to it")
     twice.rename(kept / "messages" / "elsewhere")
-    assert refused(PipelineError).endswith("elsewhere is no chunk: the capture was changed by something else")
+    assert refused(PipelineError).endswith("elsewhere is not a chunk: the capture was changed by something else")
     with pytest.raises(OptionError, match=r"nowhere: not a capture: there is no _stream.json"):
         read_capture(spark, place_of(str(tmp_path / "nowhere")), first=None, last=None)
 

@@ -94,7 +94,7 @@ def test_the_result_as_json(
 @pytest.mark.parametrize(
     ("arguments", "reported"),
     [
-        (["A", "B"], "A: is taken for a stream (there is no such directory): say where, with --server URL"),
+        (["A", "B"], "A: is not a directory, so it is a stream, and its server is missing: use --server nats://"),
         (["A", "B", "--server", "nats://127.0.0.1:1", "--allow", "size"], "--allow size: unknown kind of finding"),
         (["A", "B", "--server", "nats://127.0.0.1:1", "--rule", "r"], "--rule NAME needs -c FILE"),
         (["A", "B", "--server", "nats://127.0.0.1:1", "--transform", "a.*", "b.$2"], "--transform a.* b.$2"),

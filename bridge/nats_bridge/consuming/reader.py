@@ -351,7 +351,7 @@ class Reader(ABC):
         # Another client has published the others to the inbox. Servers (2.9 to 2.15) let no client publish with such a
         # reply subject as deliveries have.
         own = [message for message in batch if is_delivery(message)]
-        self._say_forged(f"{len(batch) - len(own)} messages that are no deliveries")
+        self._say_forged(f"{len(batch) - len(own)} messages that are not deliveries")
         return self._deliver(own) if own else None
 
     def _say_forged(self, what: str) -> None:

@@ -324,14 +324,14 @@ class _Capturing:
         if self.wanted.subjects or before.deleted is None:
             self.progress.say(
                 f"{self.progress.job}: the stream's beginning went to {after.first} while messages from {first} on"
-                " were read: whether some went unread cannot be known"
+                " were read: some may be missing, but it cannot be known"
             )
             return
         expected = end - first + 1 - sum(first <= sequence <= end for sequence in before.deleted)
         if written.messages < expected and not self.wanted.allow_gaps:
             raise DataLostError(
                 f"stream '{self.wanted.stream}': {expected - written.messages} messages between {first} and"
-                f" {min(end, after.first - 1)} went while they were read: run it again"
+                f" {min(end, after.first - 1)} were removed while they were read: run it again"
             )
 
     def _report_kept(self) -> None:

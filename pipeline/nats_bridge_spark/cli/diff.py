@@ -153,8 +153,8 @@ def _connection(side: int, text: str, given: dict[str, Any]) -> Connection:
     server, config = _of_side("server", side, given["servers"]), given["config"]
     if server is None and config is None:
         raise ConfigError(
-            f"{text}: is taken for a stream (there is no such directory): say where, with --server URL, the name of a"
-            " context of `nats`, or -c FILE"
+            f"{text}: is not a directory, so it is a stream, and its server is missing: use --server nats://127.0.0.1:4222,"
+            " or the name of a `nats` context, or -c FILE"
         )
     is_url = server is not None and ":" in server  # -c FILE is then only for its rule
     return connection_named(server=server, config=None if is_url else config)
@@ -165,7 +165,7 @@ def _rule(given: dict[str, Any], stream: str) -> Sourcing | Republish | None:
     from nats_bridge_spark.diff.rules import rule_of, transform_of
 
     if given["transform"] and given["rule"]:
-        raise ConfigError("--transform and --rule: say one of them")
+        raise ConfigError("--transform and --rule: use only one of them")
     if given["transform"]:
         source, destination = given["transform"]
         return transform_of(source, destination, stream or "SOURCE")

@@ -31,7 +31,7 @@ def decided(left: Side, right: Side, wanted: Comparison) -> tuple[Comparison, st
     if by == "provenance:right":
         source = wanted.source or left.stream.encode()
         if not source:
-            raise OptionError(f"{left.place.shown}: does not say of which stream it is; give --source NAME")
+            raise OptionError(f"{left.place.shown}: does not name its stream; use --source NAME")
     elif wanted.source:
         raise OptionError("--source NAME: belongs to --by provenance:right")
     if rule is not None and not (

@@ -75,7 +75,7 @@ def compared(
         PipelineError: a side cannot be read or is empty, or the sides have no message in common.
     """
     if left == right:
-        raise OptionError(f"both sides are the same: {left.shown}; say two streams or captures, or two ranges of one")
+        raise OptionError(f"both sides are the same: {left.shown}; name two streams or captures, or two ranges of one")
     # The right first: then the left has all that a copier has brought until then.
     progress.enter("reading the right side")
     there = Side.of(right, opened(right, progress))

@@ -103,7 +103,7 @@ class Side:
             raise SchemaError(f"{place.shown}: {lacking} rows have no sequence")
         if len(names) > 1:
             raise PipelineError(
-                f"{place.shown}: holds messages of several streams, such as {names[0]} and {names[-1]}; a side is one"
+                f"{place.shown}: has several streams, such as {names[0]} and {names[-1]}; compare one stream"
             )
         (only,) = found
         return cls(place, names[0], only["data_count"], only["sequence_min"], only["sequence_max"], rows)

@@ -490,7 +490,7 @@ async def test_what_can_wait_is_bounded_and_what_is_lost_is_counted(
 @pytest.mark.parametrize(
     ("source", "destination", "expected"),
     [
-        ("$JS.EVENT.ADVISORY.*x", "dlq", "token '*x' is no wildcard in a subscription"),
+        ("$JS.EVENT.ADVISORY.*x", "dlq", "token '*x' is not a wildcard; write"),
         ("$JS.EVENT.ADVISORY.>", ">", "is where advisories come from"),
         ("$JS.EVENT.ADVISORY.STREAM.*.*", "dlq.$3", "wildcard index out of range in $3"),
     ],

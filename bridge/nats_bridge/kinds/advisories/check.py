@@ -17,7 +17,7 @@ def compile_advisories(rule: AdvisoriesRule, dialect: Dialect) -> Republish:
     source, destination = rule.republish.src, rule.republish.dest
     for token in source.split("."):
         if token.startswith("*") and token != "*":
-            raise ConfigError(f"{place}: src '{source}': token '{token}' is no wildcard in a subscription; write '*'")
+            raise ConfigError(f"{place}: src '{source}': token '{token}' is not a wildcard; write '*'")
     try:
         compiled = compile_republish(b"", rule.republish.native(), dialect)
     except EngineError as error:
