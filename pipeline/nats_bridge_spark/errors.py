@@ -25,13 +25,6 @@ class PipelineError(BridgeError):
     code = "pipeline"
     exit_code = EXIT_NO
 
-    @property
-    def marked(self) -> PipelineError:
-        """This error with a marked text for `reported`; tasks and data sources raise it."""
-        if self.message.startswith(_MARK):
-            return self
-        return type(self)(f"{_MARK}[{type(self).__name__}] {self.message} ||")
-
 
 class SparkMissingError(PipelineError):
     """PySpark or Java is not there, or cannot be used."""
@@ -106,7 +99,10 @@ def marking() -> Iterator[None]:
     try:
         yield
     except BridgeError as error:
-        raise own_error(error).marked from None
+        own = own_error(error)
+        if own.message.startswith(_MARK):
+            raise
+        raise type(own)(f"{_MARK}[{type(own).__name__}] {own.message} ||") from None
 
 
 def own_error(error: BridgeError) -> PipelineError:
@@ -119,7 +115,7 @@ def own_error(error: BridgeError) -> PipelineError:
 
 
 def reported(error: BaseException) -> PipelineError | None:
-    """Return the `marked` error of a task or data source from Spark's exception; None if it has none."""
+    """Return the error of a task or data source from Spark's exception; None if it has none."""
     if isinstance(error, PipelineError) and not error.message.startswith(_MARK):
         return error
     said = _SAID.search(str(error))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nats_bridge.errors import ServerUnreachableError
-from nats_bridge_spark.errors import DataLostError, JobFailedError
+from nats_bridge_spark.errors import DataLostError, JobFailedError, marking
 from nats_bridge_spark.failures import failure, meaning_of_start
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def test_an_error_in_a_task(spark: SparkSession) -> None:
 
 def test_an_error_of_ours_in_a_task(spark: SparkSession) -> None:
     def fail(_: int) -> int:
-        raise DataLostError("stream ORDERS: sequence 7 is gone").marked
+        with marking():
+            raise DataLostError("stream ORDERS: sequence 7 is gone")
 
     with pytest.raises(Exception) as raised:  # noqa: PT011
         spark.sparkContext.parallelize(range(2), 1).map(fail).collect()
