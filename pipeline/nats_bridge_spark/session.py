@@ -153,8 +153,6 @@ def reporting(name: str, log: IO[bytes] | None = None) -> Iterator[None]:
     try:
         with listening(partial(_stopped, name)), quiet_logs():
             yield
-    except JobStoppedError:
-        raise
     except Exception as error:
         short = failure(name, error)
         if short is error:  # this package's own errors can be understood without Spark's log

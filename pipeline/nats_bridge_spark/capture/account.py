@@ -73,11 +73,9 @@ class AccountCapture:
                 else:
                     _configuration(one)
                     self.configured.append((name, int(info["state"]["messages"])))
-            except (JobStoppedError, UnreachableError):
-                raise
             except Exception as error:
                 said = failure(job, error)
-                if said.exit_code == UnreachableError.exit_code:
+                if isinstance(said, JobStoppedError) or said.exit_code == UnreachableError.exit_code:
                     raise
                 self.failed.append((name, str(said)))
 

@@ -161,14 +161,13 @@ class _Capturing:
             try:
                 self._round()
                 failed = 0
-            except JobStoppedError:
-                raise
             except Exception as error:
                 short = failure(self.progress.job, error)
                 failed += 1
                 # A server that just started may not know its streams.
                 may_pass = short.passing or (type(short) is PipelineError and failed <= _PATIENCE)
-                if self.folder.capture is None or isinstance(short, JobFailedError) or not may_pass:
+                is_final = isinstance(short, JobFailedError | JobStoppedError) or not may_pass
+                if self.folder.capture is None or is_final:
                     raise
                 self.progress.say(f"{short}; trying again in {interval:g} s")
             self.progress.enter("waiting for new messages")
@@ -271,12 +270,8 @@ class _Capturing:
         """Return a sequence; for a time (RFC 3339), `after` more than that of the last message stored before it."""
         if not isinstance(given, str):
             return given
-
-        async def before() -> int:
-            async with connected(self.wanted.connection) as opened:
-                return await Replay(opened.api, self.wanted.stream).before(given)
-
-        return self.loop.run(before()) + after
+        with self.loop.within(connected(self.wanted.connection)) as opened:
+            return self.loop.run(Replay(opened.api, self.wanted.stream).before(given)) + after
 
     def _require_asked(self, held: Capture) -> None:
         """Check that the directory has a capture of the requested messages."""

@@ -37,16 +37,13 @@ class SideLocation:
     def selected(self, batches: Batches) -> Batches:
         """Return the rows within the bounds, with the subjects."""
         patterns = [pattern.encode() for pattern in self.subjects]
+
+        def is_wanted(subject: bytes) -> bool:
+            return not patterns or any(matches(subject, pattern) for pattern in patterns)
+
         for batch in batches:
             found = within(batch, self.first, self.last)
-            if patterns:
-                is_wanted = by_subject(
-                    lambda subject: any(matches(subject, pattern) for pattern in patterns),
-                    found.column("subject"),
-                    pa.bool_(),
-                )
-                found = found.filter(is_wanted)
-            yield found
+            yield found.filter(by_subject(is_wanted, found.column("subject"), pa.bool_()))
 
 
 COMPARED: Final = ("stream", "subject", "sequence", "header_block", "data")
