@@ -75,12 +75,8 @@ def write_chunk(
 
     reader = spark.read.format("jetstream").schema(ddl(CAPTURED)).options(**options)
     seen = Observation()
-    frame = reader.load().observe(
-        seen,
-        f.count(f.lit(1)).alias("messages"),
-        f.min("sequence").alias("first"),
-        f.max("sequence").alias("last"),
-    )
+    counted = f.count(f.lit(1)).alias("messages")
+    frame = reader.load().observe(seen, counted, f.min("sequence").alias("first"), f.max("sequence").alias("last"))
     (
         frame.write.option("compression", "zstd")
         # Payloads hardly repeat: trying a dictionary on them only costs.

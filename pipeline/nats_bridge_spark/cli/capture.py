@@ -29,12 +29,7 @@ _SETTINGS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
     "--all", "everything", is_flag=True, help="All streams of the account, each in a directory with its name."
 )
 @click.option("--subjects", metavar="FILTER,…", default="", help="Only messages with these subjects.")
-@click.option(
-    "--from",
-    "begin",
-    metavar="N|TIME",
-    help="Begin at this sequence or time (2026-01-31T12:00:00Z).",
-)
+@click.option("--from", "begin", metavar="N|TIME", help="Begin at this sequence or time (2026-01-31T12:00:00Z).")
 @click.option("--to", "end", metavar="N|TIME", help="End with this sequence, or before this time.")
 @click.option("--allow-gaps", is_flag=True, help="Continue if messages were removed before they were captured.")
 @click.option(
