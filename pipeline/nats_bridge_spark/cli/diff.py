@@ -93,6 +93,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     from nats_bridge_spark.session import engine_session, require_libraries
 
     require_libraries()
+    from nats_bridge_spark.capture.place import place_of
     from nats_bridge_spark.diff.comparing import Comparison
     from nats_bridge_spark.diff.findings import KINDS
     from nats_bridge_spark.diff.local_rows import local_engine, size_of
@@ -103,6 +104,9 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     for kind in given["allowed"]:
         if kind not in KINDS:
             raise ConfigError(f"--allow {kind}: unknown kind of finding; allowed: {', '.join(KINDS)}")
+    out = place_of(given["out"]) if given["out"] else None
+    if out is not None and (out.size("") is not None or out.names()):
+        raise ConfigError(f"--out {out}: already exists; name an empty directory, or a new one")
     places = _place(0, left, given), _place(1, right, given)
     wanted = Comparison(
         by=given["by"],
@@ -121,7 +125,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
             engine = spark_engine(spark)
         with engine as opened:
             result = compared(opened, *places, wanted, frozenset(given["allowed"]), progress)
-            if given["out"]:
+            if out is not None:
                 progress.enter("writing the findings")
                 result.findings.write(given["out"])
     seconds = round(time.monotonic() - progress.started, 3)

@@ -26,7 +26,7 @@ from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.diff.rows import Aggregate, Batches, BatchFunction
 from nats_bridge_spark.diff.sides import COMPARED, SCHEMA, OpenSide, SideLocation, live_options, require_columns
-from nats_bridge_spark.errors import OptionError, PipelineError
+from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.session import Size
 from nats_bridge_spark.source.planning import planned
@@ -127,8 +127,6 @@ class _LocalRows:
 
     def write(self, folder: str) -> None:
         place = place_of(folder)
-        if place.size("") is not None or place.names():
-            raise OptionError(f"--out {folder}: File exists")
         place.make()
         with pq.ParquetWriter(place.at("part-00000.snappy.parquet"), self.schema, filesystem=place.files) as writer:
             for batch in self._batches():

@@ -57,8 +57,4 @@ class Rows(Protocol):
         """Return all rows, in memory."""
 
     def write(self, folder: str) -> None:
-        """Write the rows as Parquet.
-
-        Raises:
-            OptionError: it is, or cannot be written.
-        """
+        """Write the rows as Parquet into a directory that is empty or does not exist."""

@@ -19,7 +19,7 @@ from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.columns import ARROW, ddl
 from nats_bridge_spark.diff.rows import Aggregate, BatchFunction
 from nats_bridge_spark.diff.sides import COMPARED, TEXTS, OpenSide, SideLocation, live_options, require_columns
-from nats_bridge_spark.errors import OptionError, PipelineError
+from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.progress import Progress
 
 # subjects that are not UTF-8 are compared as well
@@ -82,10 +82,7 @@ class _SparkRows:
         return self.frame.toArrow()
 
     def write(self, folder: str) -> None:
-        try:
-            self.frame.write.parquet(place_of(folder).uri())
-        except AnalysisException as error:
-            raise OptionError(f"--out {folder}: {_first_line(error)}") from None
+        self.frame.write.mode("append").parquet(place_of(folder).uri())
 
     def _of(self, frame: DataFrame) -> Self:
         return type(self)(frame, self.held)
@@ -118,10 +115,7 @@ def _captured(spark: SparkSession, place: SideLocation) -> DataFrame:
         else:
             frame = read_capture(spark, directory, first=place.first, last=place.last)
     except AnalysisException as error:
-        raise PipelineError(f"{place.shown}: cannot be read as Parquet: {_first_line(error)}") from None
+        first_line = str(error).splitlines()[0]
+        raise PipelineError(f"{place.shown}: cannot be read as Parquet: {first_line}") from None
     require_columns(place, dict(frame.dtypes))
     return frame
-
-
-def _first_line(error: AnalysisException) -> str:
-    return str(error).splitlines()[0]
