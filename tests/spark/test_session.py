@@ -29,14 +29,6 @@ def test_what_a_local_session_is(spark: SparkSession) -> None:
     assert spark.sparkContext.uiWebUrl is None
 
 
-def fake_java(folder: Path, body: str) -> Path:
-    java = folder / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text(f"#!/bin/sh\n{body}\n")
-    java.chmod(0o755)
-    return java
-
-
 JOB = """
 import sys
 from importlib.abc import MetaPathFinder
@@ -122,8 +114,11 @@ def test_a_job_without_java(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("said", ["Could not reserve enough space for object heap", "class file version 61.0"])
 def test_java_that_cannot_start_spark(said: str, tmp_path: Path) -> None:
-    java = fake_java(tmp_path, f"echo 'Error: {said}' >&2; exit 1")
-    ran = run_job(JAVA_HOME=str(java.parents[1]))
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'Error: {said}' >&2; exit 1\n")
+    java.chmod(0o755)
+    ran = run_job(JAVA_HOME=str(tmp_path))
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == f"{STARTS}Spark does not start: Error: {said} {NEEDS}"
 

@@ -94,12 +94,10 @@ def example_line(each: Finding) -> str:
     words = f"{place}({', '.join(numbers)})"
     if each.kind == "order":
         return f"{words}: comes after a later one on the right"
-    if each.kind == "header":
-        values = ("none" if value is None else _short(value) for value in (each.left_value, each.right_value))
-        return printable(f"{words} {each.field}: {' | '.join(values)}")
-    if each.left_value is not None and each.right_value is not None:
-        return printable(f"{words}: {_short(each.left_value)} | {_short(each.right_value)}")
-    return printable(f"{words}: {_short(each.left_value or each.right_value or '')}")
+    is_header = each.kind == "header"
+    values = [value for value in (each.left_value, each.right_value) if is_header or value is not None]
+    shown = " | ".join("none" if value is None else _short(value) for value in values)
+    return printable(f"{words}{f' {each.field}' if is_header else ''}: {shown}")
 
 
 def _verdict(result: DiffResult) -> str:
