@@ -98,6 +98,8 @@ def marking() -> Iterator[None]:
     """Run a task or data source. Errors of this package leave it with a marked text for `reported`."""
     try:
         yield
+    except JobStoppedError:  # of a job in this process, whose signal is its exit code
+        raise
     except BridgeError as error:
         own = own_error(error)
         if own.message.startswith(_MARK):

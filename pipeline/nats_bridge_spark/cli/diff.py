@@ -17,7 +17,7 @@ from nats_bridge.settings import Connection, load
 from nats_bridge_spark.cli.options import engine_option, spark_option
 
 if TYPE_CHECKING:
-    from nats_bridge_spark.diff.sides import OpenSide, SideLocation
+    from nats_bridge_spark.diff.sides import DiffEngine, SideLocation
     from nats_transforms.republish import Republish
     from nats_transforms.sourcing import Sourcing
 
@@ -118,13 +118,13 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     job = f"diff {names[0]} {names[1]}"
     running = engine_session("diff", given["engine"], given["settings"], lambda: size_of(places), _SETTINGS)
     with running as spark, watched(spark, job) as progress:
-        engine: AbstractContextManager[OpenSide] = local_engine()
+        engine: AbstractContextManager[DiffEngine] = local_engine()
         if spark is not None:
             from nats_bridge_spark.diff.spark_rows import spark_engine
 
             engine = spark_engine(spark)
-        with engine as opened:
-            result = compared(opened, *places, wanted, frozenset(given["allowed"]), progress)
+        with engine as made:
+            result = compared(made, *places, wanted, frozenset(given["allowed"]), progress)
             if out is not None:
                 progress.enter("writing the findings")
                 result.findings.write(given["out"])

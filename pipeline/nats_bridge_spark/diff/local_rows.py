@@ -25,7 +25,7 @@ from nats_bridge_spark.capture.parquet_files import bytes_in, chunk_files, file_
 from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.diff.rows import Aggregate, Batches, BatchFunction
-from nats_bridge_spark.diff.sides import COMPARED, SCHEMA, OpenSide, SideLocation, live_options, require_columns
+from nats_bridge_spark.diff.sides import COMPARED, SCHEMA, DiffEngine, SideLocation, live_options, require_columns
 from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.session import Size
@@ -164,19 +164,38 @@ def _tables(batches: Batches) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(gathered)
 
 
+@dataclass(frozen=True, slots=True)
+class _LocalEngine:
+    """Implements `DiffEngine`. A stream is read once into a file."""
+
+    folder: Path
+
+    def opened(self, place: SideLocation, progress: Progress) -> _LocalRows:
+        if place.connection is not None:
+            return _LocalRows(SCHEMA, (partial(_arriving, place, progress),), self.folder).kept()
+        directory = place_of(place.name)
+        parts = [partial(_captured, directory, file) for file in _files(place, directory)]
+        return _LocalRows(SCHEMA, tuple(parts), self.folder)
+
+    def spread(self, ranges: pa.Table, progress: Progress) -> _LocalRows:
+        read = 0
+        progress.count = lambda: read
+
+        def parts() -> Batches:
+            nonlocal read
+            for each in ranges.to_batches(max_chunksize=1):
+                yield each
+                ((first,), (last,)) = each.to_pydict().values()
+                read += 2 * (last - first + 1)
+
+        return _LocalRows(ranges.schema, (parts,), self.folder)
+
+
 @contextmanager
-def local_engine() -> Iterator[OpenSide]:
-    """Compare in this process. A stream is read once into a file, and files are removed when the block ends."""
+def local_engine() -> Iterator[DiffEngine]:
+    """Compare in this process. Files are removed when the block ends."""
     with tempfile.TemporaryDirectory(prefix="nats-bridge-diff-") as folder:
-
-        def opened(place: SideLocation, progress: Progress) -> _LocalRows:
-            if place.connection is not None:
-                return _LocalRows(SCHEMA, (partial(_arriving, place, progress),), Path(folder)).kept()
-            directory = place_of(place.name)
-            parts = [partial(_captured, directory, file) for file in _files(place, directory)]
-            return _LocalRows(SCHEMA, tuple(parts), Path(folder))
-
-        yield opened
+        yield _LocalEngine(Path(folder))
 
 
 def _arriving(place: SideLocation, progress: Progress) -> Batches:
@@ -218,7 +237,7 @@ def size_of(places: Sequence[SideLocation]) -> Size:
     """Return the approximate messages and bytes of both sides together, in streams or files.
 
     Raises:
-        UnreachableError, PipelineError: as for `OpenSide`.
+        UnreachableError, PipelineError: as for `DiffEngine.opened`.
     """
     sizes = [ask(_live_size(place)) if place.connection else _captured_size(place) for place in places]
     return sum(messages for messages, _ in sizes), sum(size for _, size in sizes)

@@ -8,7 +8,7 @@ and their full messages are compared (`findings`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Any, Final
@@ -83,6 +83,12 @@ class Counts:
     odd: int
     several: int
     ignored: dict[Ignored, tuple[int, int]]
+
+    def plus(self, equal: int) -> Counts:
+        """Return these counts with more equal messages."""
+        return replace(
+            self, left=self.left + equal, right=self.right + equal, equal=self.equal + equal, common=self.common + equal
+        )
 
 
 def counts(found: Rows, comparison: Comparison) -> Counts:

@@ -1,4 +1,4 @@
-"""Runs one comparison, on either engine, with the identity that the user or a sample of messages decides.
+"""Runs one comparison, on either engine.
 
 Both sides become digests that are joined by identity (`matching`). The order of the common messages is compared by
 their sequences (`findings`). Messages whose digests differ are fetched and compared (`findings`).
@@ -6,24 +6,22 @@ their sequences (`findings`). Messages whose digests differ are fetched and comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
-from nats_bridge_spark.capture.parquet_files import within
-from nats_bridge_spark.diff.comparing import By, Comparison
+from nats_bridge_spark.diff.comparing import Comparison
+from nats_bridge_spark.diff.deciding import decided
 from nats_bridge_spark.diff.findings import FINDINGS, Finding, odd_findings, order_findings, overview_of, sequences_in
 from nats_bridge_spark.diff.matching import Counts, counts, matched
-from nats_bridge_spark.diff.provenance import provenance, same_source
 from nats_bridge_spark.diff.rows import Batches, Rows
-from nats_bridge_spark.diff.sides import OpenSide, Side, SideLocation
+from nats_bridge_spark.diff.side_by_side import read_in_blocks
+from nats_bridge_spark.diff.sides import DiffEngine, Side, SideLocation
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.subject_batch import by_subject
-from nats_transforms import header_block
 from nats_transforms.republish import Republish
 from nats_transforms.sourcing import Sourcing
 
@@ -61,14 +59,11 @@ class DiffResult:
         return not any(number for kind, number in self.kinds.items() if kind not in self.allowed)
 
 
-_SAMPLE: Final = 200  # messages
-_MOST: Final = 0.9  # of the sample
-_PAYLOADS: Final = pa.schema([("sequence", pa.int64()), ("data", pa.binary())])
 _SUBJECTS: Final = pa.schema([("subject", pa.binary()), ("sequence", pa.int64())])
 
 
 def compared(
-    opened: OpenSide,
+    engine: DiffEngine,
     left: SideLocation,
     right: SideLocation,
     wanted: Comparison,
@@ -83,12 +78,17 @@ def compared(
     """
     if left == right:
         raise OptionError(f"both sides are the same: {left.shown}; name two streams or captures, or two ranges of one")
-    # The right first: then the left has all that a copier has brought until then.
-    progress.enter("reading the right side")
-    there = Side.of(right, opened(right, progress))
-    progress.enter("reading the left side")
-    here = Side.of(left, opened(left, progress))
-    comparison, reason = _decided(here, there, wanted)
+    equal = 0  # messages of each side that are compared already
+    if (blocks := read_in_blocks(engine, left, right, wanted, progress)) is not None:
+        here, there, equal = blocks.left, blocks.right, blocks.equal
+        comparison, reason = blocks.comparison, blocks.reason
+    else:
+        # The right first: then the left has all that a copier has brought until then.
+        progress.enter("reading the right side")
+        there = Side.of(right, engine.opened(right, progress))
+        progress.enter("reading the left side")
+        here = Side.of(left, engine.opened(left, progress))
+        comparison, reason = decided(here, there, wanted)
     by = comparison.by
     messages = here.messages + there.messages
     lefts, rights = here.rows, there.rows
@@ -96,7 +96,7 @@ def compared(
         lefts, rights = _newest(lefts, comparison.rule), _newest(rights)
     progress.enter("bringing both sides together", total=messages)
     matches = matched(lefts, rights, comparison)
-    counted = counts(matches, comparison)
+    counted = counts(matches, comparison).plus(equal)
     if not counted.common:
         hint = "; give --source NAME if the left stream has another name there" if by == "provenance:right" else ""
         raise PipelineError(f"{left.shown} and {right.shown} have no message in common by {by}{hint}")
@@ -125,76 +125,3 @@ def _renamed(rule: Sourcing | Republish, batches: Batches) -> Batches:
     for batch in batches:
         made = by_subject(rule.destination, batch.column("subject"), pa.binary())
         yield pa.RecordBatch.from_arrays([made, batch.column("sequence")], schema=_SUBJECTS).filter(made.is_valid())
-
-
-def _decided(left: Side, right: Side, wanted: Comparison) -> tuple[Comparison, str]:
-    """Return the comparison of two sides, and the reason for the identity as a sentence; empty if the user chose it."""
-    by, reason = _identity(left, right, wanted)
-    rule, source = wanted.rule, b""
-    if by == "provenance:right":
-        source = wanted.source or left.stream.encode()
-        if not source:
-            raise OptionError(f"{left.place.shown}: does not name its stream; use --source NAME")
-    elif wanted.source:
-        raise OptionError("--source NAME: belongs to --by provenance:right")
-    if rule is not None and not (
-        by == "provenance:right"
-        or (isinstance(rule, Sourcing) and (by == "subject" or (by == "sequence" and rule.mirrors)))
-    ):
-        raise OptionError(
-            f"--by {by}: a rule or transform makes copies of the left side's messages, so the right side must say what "
-            "it holds copies of: --by provenance:right"
-        )
-    return replace(wanted, by=by, source=source, first=left.place.first or 0, last=left.place.last), reason
-
-
-def _identity(left: Side, right: Side, wanted: Comparison) -> tuple[By, str]:
-    if wanted.by != "auto":
-        return wanted.by, ""
-    if wanted.rule is not None:
-        return "provenance:right", "the right side's messages are copies of the left side's"
-    samples = [side.rows.first(_SAMPLE).selected("header_block").table() for side in (left, right)]
-    blocks: list[list[bytes]] = [sample.column(0).to_pylist() for sample in samples]
-    sources = [_sources(each) for each in blocks]
-    common = sources[0] & sources[1]
-    if common:
-        return "provenance", f"both sides' messages say that they come from {_names(common)}"
-    own = left.stream.encode()
-    if any(same_source(source, own) for source in sources[1]):
-        return "provenance:right", f"the right side's messages say that they come from {left.stream}"
-    if _is_numbered_alike(left, right):
-        return "sequence", "messages with the same sequence are the same on both sides"
-    if all(_share(header_block.read(block, b"Nats-Msg-Id") for block in each) >= _MOST for each in blocks):
-        return "id", "the messages of both sides have a Nats-Msg-Id"
-    raise OptionError(
-        "nothing shows which messages of the two sides are the same: not where they come from"
-        f" (left {_names(sources[0]) or 'says nothing'}, right {_names(sources[1]) or 'says nothing'}),"
-        " nor their sequences, nor their ids.\n"
-        "Choose with --by sequence, --by provenance, --by provenance:right (with --source NAME) or --by id"
-    )
-
-
-def _sources(blocks: list[bytes]) -> set[bytes]:
-    found = [provenance(block) for block in blocks]
-    return {each.source for each in found if each is not None} if _share(found) >= _MOST else set()
-
-
-def _share(found: Iterable[object]) -> float:
-    values = list(found)
-    return sum(bool(value) for value in values) / len(values) if values else 0.0
-
-
-def _is_numbered_alike(left: Side, right: Side) -> bool:
-    """Return whether messages with the same sequence mostly have the same payload, in the range of both sides."""
-    start = max(left.first, right.first)
-    lefts, rights = (side.rows.selected("sequence", "data") for side in (left, right))
-    some = lefts.mapped(lambda batches: (within(batch, start, None) for batch in batches), _PAYLOADS)
-    some = some.first(_SAMPLE).kept()
-    payloads = (rows.table().to_pydict() for rows in (some, rights.having(some, ["sequence"])))
-    here, there = (dict(zip(columns["sequence"], columns["data"], strict=True)) for columns in payloads)
-    alike = sum(1 for sequence, payload in there.items() if here[sequence] == payload)
-    return bool(here) and alike * 2 > len(here)
-
-
-def _names(sources: set[bytes]) -> str:
-    return ", ".join(sorted(source.decode("utf-8", "backslashreplace") for source in sources)[:3])

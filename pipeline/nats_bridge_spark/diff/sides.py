@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Self, TypeAlias
+from typing import Final, Protocol, Self
 
 import pyarrow as pa
 
@@ -106,9 +106,19 @@ class Side:
         return cls(place, names[0], only["data_count"], only["sequence_min"], only["sequence_max"], rows)
 
 
-OpenSide: TypeAlias = Callable[[SideLocation, Progress], Rows]
-"""An engine: it returns the messages of a side with the columns of `SCHEMA`, which must not change. It raises
-`SchemaError` if the files of a capture lack a column, and `PipelineError` if the side cannot be read."""
+class DiffEngine(Protocol):
+    """Makes the rows of a comparison."""
+
+    def opened(self, place: SideLocation, progress: Progress) -> Rows:
+        """Return the messages of a side with the columns of `SCHEMA`, which must not change.
+
+        Raises:
+            SchemaError: the files of a capture lack a column.
+            PipelineError: the side cannot be read.
+        """
+
+    def spread(self, ranges: pa.Table, progress: Progress) -> Rows:
+        """Return the rows of a table of ranges (`first` and `last`), about one in each part."""
 
 
 def live_options(place: SideLocation) -> dict[str, str]:

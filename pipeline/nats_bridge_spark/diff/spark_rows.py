@@ -18,7 +18,7 @@ from nats_bridge_spark.capture.parquet_files import read_capture
 from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.columns import ARROW, ddl
 from nats_bridge_spark.diff.rows import Aggregate, BatchFunction
-from nats_bridge_spark.diff.sides import COMPARED, TEXTS, OpenSide, SideLocation, live_options, require_columns
+from nats_bridge_spark.diff.sides import COMPARED, TEXTS, DiffEngine, SideLocation, live_options, require_columns
 from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.progress import Progress
 
@@ -88,22 +88,34 @@ class _SparkRows:
         return type(self)(frame, self.held)
 
 
-@contextmanager
-def spark_engine(spark: SparkSession) -> Iterator[OpenSide]:
-    """Compare on Spark. A stream is read from its server once and kept, so rows do not change."""
-    held: list[DataFrame] = []
+@dataclass(frozen=True, slots=True)
+class _SparkEngine:
+    """Implements `DiffEngine`. A stream is read from its server once and kept, so rows do not change."""
 
-    def opened(place: SideLocation, _: Progress) -> _SparkRows:
-        live = spark.read.format("jetstream").schema(_LIVE)
-        frame = live.options(**live_options(place)).load() if place.connection else _captured(spark, place)
+    spark: SparkSession
+    held: list[DataFrame]
+
+    def opened(self, place: SideLocation, _: Progress) -> _SparkRows:
+        live = self.spark.read.format("jetstream").schema(_LIVE)
+        frame = live.options(**live_options(place)).load() if place.connection else _captured(self.spark, place)
         texts = {name: F.coalesce(F.col(name).cast("binary"), F.lit(b"")) for name in TEXTS}
         frame = frame.select(*COMPARED).withColumns({**texts, "sequence": F.col("sequence").cast("bigint")})
-        return _SparkRows(frame, held).kept() if place.connection else _SparkRows(frame, held)
+        return _SparkRows(frame, self.held).kept() if place.connection else _SparkRows(frame, self.held)
 
+    def spread(self, ranges: pa.Table, _: Progress) -> _SparkRows:
+        rows = list(zip(*ranges.to_pydict().values(), strict=True))
+        parts = self.spark.sparkContext.parallelize(rows, len(rows))
+        return _SparkRows(self.spark.createDataFrame(parts, "first bigint, last bigint"), self.held)
+
+
+@contextmanager
+def spark_engine(spark: SparkSession) -> Iterator[DiffEngine]:
+    """Compare on Spark."""
+    engine = _SparkEngine(spark, [])
     try:
-        yield opened
+        yield engine
     finally:
-        for frame in held:
+        for frame in engine.held:
             frame.unpersist()
 
 

@@ -1,0 +1,228 @@
+"""Compares two streams in blocks while it reads them, if their sequences identify the messages.
+
+Theory of operation. To join all messages of both sides costs far more than to read them. If messages with the same
+sequence are the same, both streams have the same order. So each task reads one range of sequences of both streams, and
+compares the messages as they arrive. A block that differs is halved until it is small, and only its messages are kept,
+for the general comparison. A block of equal messages becomes one row.
+
+Example: both streams have messages 1 to 10,000, and 4,321 differs. The first block has all 10,000. Its halves are 1 to
+5,000, which differ, and 5,001 to 10,000, which are equal. Halving goes on until 4,297 to 4,335 remain. The rows are six
+blocks of equal messages, and 39 messages of each side.
+
+Invariant: each message of a side is counted in one block of equal messages, or is one row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nats_bridge_spark.diff.comparing import Comparison
+from nats_bridge_spark.diff.deciding import decided
+from nats_bridge_spark.diff.local_rows import local_engine
+from nats_bridge_spark.diff.rows import Batches
+from nats_bridge_spark.diff.sides import COMPARED, SCHEMA, DiffEngine, Side, SideLocation, live_options
+from nats_bridge_spark.errors import JobStoppedError, PipelineError
+from nats_bridge_spark.progress import Progress
+from nats_bridge_spark.source.planning import SequenceRange, cores, planned
+from nats_bridge_spark.source.range_reader import read_range
+from nats_bridge_spark.source.read_options import ReadOptions
+
+_SMALL: Final = 64
+"""Messages of a block that is not halved."""
+_SAMPLE: Final = 2_000
+"""Sequences that decide how messages are identified."""
+_RANGE: Final = 500_000
+"""Sequences of a task's range, about."""
+_MOST_RANGES: Final = 64
+
+_EQUAL, _LEFT, _RIGHT = 0, 1, 2
+_BYTES: Final = ["sequence", "subject", "header_block", "data"]
+_RANGES: Final = pa.schema([("first", pa.int64()), ("last", pa.int64())])
+_BLOCKS: Final = pa.schema([("kind", pa.int64()), ("messages", pa.int64()), ("until", pa.int64()), *SCHEMA])
+"""`kind` is one of `_EQUAL`, a block from `sequence` to `until`, and `_LEFT` and `_RIGHT`, a message of a side."""
+
+
+@dataclass(frozen=True, slots=True)
+class SidesInBlocks:
+    """The sides of a comparison by sequence.
+
+    Attributes:
+        equal: the number of messages in equal blocks. The sides count them, and their rows lack them.
+        reason: as from `decided`.
+    """
+
+    left: Side
+    right: Side
+    equal: int
+    comparison: Comparison
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    options: ReadOptions
+    whole: SequenceRange
+
+    @classmethod
+    def of(cls, place: SideLocation) -> Self | None:
+        """Plan to read all of it. Return None if there is nothing to read."""
+        options = ReadOptions.of(live_options(place) | {"partitions": "1"})
+        return next((cls(options, whole) for whole in asyncio.run(planned(options))), None)
+
+    def read(self, first: int, last: int) -> Batches:
+        part = replace(self.whole, first=max(first, self.whole.first), last=min(last, self.whole.last))
+        return read_range(self.options, SCHEMA, part) if part.first <= part.last else iter(())
+
+
+def read_in_blocks(
+    engine: DiffEngine, left: SideLocation, right: SideLocation, wanted: Comparison, progress: Progress
+) -> SidesInBlocks | None:
+    """Read and compare two streams in blocks.
+
+    Returns:
+        None if this is not possible: a side is a capture or empty, or messages are not compared unchanged by sequence.
+
+    Raises:
+        PipelineError: a side cannot be read.
+    """
+    is_plain = wanted.by in ("auto", "sequence") and not (wanted.rule or wanted.ignored_headers or wanted.source)
+    if not is_plain or left.connection is None or right.connection is None:
+        return None
+    # The right first: then the left has all that a copier has brought until then.
+    there, here = _Stream.of(right), _Stream.of(left)
+    if here is None or there is None or (found := _decided(here.whole, there.whole, left, right, wanted)) is None:
+        return None
+    first, last = min(here.whole.first, there.whole.first), max(here.whole.last, there.whole.last)
+    progress.enter("reading both sides", total=2 * (last - first + 1))
+    ranges = engine.spread(_ranges(first, last), progress)
+    blocks = ranges.mapped(partial(_read, here, there), _BLOCKS).kept()
+    sums = blocks.selected("kind", "messages", "sequence", "until").grouped(
+        ["kind"], [("messages", "sum"), ("sequence", "min"), ("until", "max")]
+    )
+    found_kinds = {row["kind"]: row for row in sums.table().to_pylist()}
+    equal = found_kinds.get(_EQUAL, {}).get("messages_sum", 0)
+
+    def side(place: SideLocation, kind: int) -> Side:
+        rows = [found_kinds[each] for each in (_EQUAL, kind) if each in found_kinds]
+        if not rows:
+            raise PipelineError(f"{place.shown}: there are no messages any more")
+        messages, begin = sum(row["messages_sum"] for row in rows), min(row["sequence_min"] for row in rows)
+        own = blocks.mapped(partial(_of_kind, kind), SCHEMA)
+        return Side(place, place.name, messages, begin, max(row["until_max"] for row in rows), own)
+
+    return SidesInBlocks(side(left, _LEFT), side(right, _RIGHT), equal, *found)
+
+
+def _decided(
+    here: SequenceRange, there: SequenceRange, left: SideLocation, right: SideLocation, wanted: Comparison
+) -> tuple[Comparison, str] | None:
+    """Decide from the first sequences that both sides have. Return None if they do not identify messages."""
+    if wanted.by == "sequence":
+        return wanted, ""
+    begin = max(here.first, there.first)
+    bounds: dict[str, Any] = {"first": begin, "last": begin + _SAMPLE - 1}
+    try:
+        with local_engine() as engine:
+            places = replace(left, **bounds), replace(right, **bounds)
+            sides = [Side.of(each, engine.opened(each, Progress(""))) for each in places]
+            comparison, reason = decided(sides[0], sides[1], wanted)
+    except JobStoppedError:
+        raise
+    except PipelineError:
+        return None  # the general comparison says why
+    return (comparison, reason) if comparison.by == "sequence" else None
+
+
+def _ranges(first: int, last: int) -> pa.Table:
+    count = min(max(cores(), min((last - first) // _RANGE, _MOST_RANGES)), last - first + 1)
+    ends = [first - 1 + (last - first + 1) * number // count for number in range(count + 1)]
+    return pa.table([pa.array(end + 1 for end in ends[:-1]), pa.array(ends[1:])], schema=_RANGES)
+
+
+def _read(left: _Stream, right: _Stream, ranges: Batches) -> Batches:
+    for batch in ranges:
+        for first, last in zip(*batch.to_pydict().values(), strict=True):
+            here, there = _Arriving(left.read(first, last)), _Arriving(right.read(first, last))
+            while here.has_more() and there.has_more():
+                until = min(here.last, there.last)
+                yield from (
+                    pa.Table.from_batches(_blocks(here.taken(until), there.taken(until))).combine_chunks().to_batches()
+                )
+            for side, kind in ((here, _LEFT), (there, _RIGHT)):
+                while side.has_more():
+                    yield _messages(side.taken(side.last), kind)
+
+
+@dataclass(slots=True)
+class _Arriving:
+    """Batches of a side, of which rows are taken up to a sequence."""
+
+    batches: Batches
+    rest: pa.RecordBatch = field(default_factory=lambda: pa.RecordBatch.from_pylist([], SCHEMA))
+
+    def has_more(self) -> bool:
+        """Return whether rows are left, after the next batch was awaited if necessary."""
+        while not self.rest and (batch := next(self.batches, None)) is not None:
+            self.rest = batch
+        return bool(self.rest)
+
+    @property
+    def last(self) -> int:
+        return int(self.rest.column("sequence")[-1].as_py())
+
+    def taken(self, until: int) -> pa.RecordBatch:
+        found, self.rest = _cut(self.rest, until)
+        return found
+
+
+def _cut(rows: pa.RecordBatch, until: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    at = int(np.searchsorted(rows.column("sequence").to_numpy(), until, "right"))
+    return rows.slice(0, at), rows.slice(at)
+
+
+def _blocks(left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the equal blocks of the same sequences on both sides, and the messages of the others."""
+    most = max(left, right, key=len)
+    if not len(most):
+        return
+    if left.select(_BYTES).equals(right.select(_BYTES)):
+        sequences = left.column("sequence")
+        columns: dict[str, Any] = {"kind": [_EQUAL], "messages": [len(left)], "until": sequences[-1:]}
+        yield _as_blocks(1, columns | {"sequence": sequences[:1]})
+    elif len(most) <= _SMALL:
+        yield from (_messages(rows, kind) for rows, kind in ((left, _LEFT), (right, _RIGHT)) if len(rows))
+    else:
+        middle = most.column("sequence")[len(most) // 2 - 1].as_py()
+        for halves in zip(_cut(left, middle), _cut(right, middle), strict=True):
+            yield from _blocks(*halves)
+
+
+def _messages(rows: pa.RecordBatch, kind: int) -> pa.RecordBatch:
+    same = {"kind": np.full(len(rows), kind), "messages": np.ones(len(rows), np.int64)}
+    return _as_blocks(
+        len(rows), {**same, "until": rows.column("sequence"), **{name: rows.column(name) for name in COMPARED}}
+    )
+
+
+def _as_blocks(count: int, columns: dict[str, Any]) -> pa.RecordBatch:
+    arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in _BLOCKS]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(each, field.type) if not isinstance(each, pa.Array) else each
+            for each, field in zip(arrays, _BLOCKS, strict=True)
+        ],
+        schema=_BLOCKS,
+    )
+
+
+def _of_kind(kind: int, blocks: Batches) -> Batches:
+    for batch in blocks:
+        yield batch.filter(pc.equal(batch.column("kind"), kind)).select(list(COMPARED))
