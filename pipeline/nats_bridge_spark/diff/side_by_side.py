@@ -15,10 +15,11 @@ Invariant: each message of a side is counted in one block of equal messages, or 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +33,7 @@ from nats_bridge_spark.diff.sides import COMPARED, SCHEMA, DiffEngine, Side, Sid
 from nats_bridge_spark.errors import JobStoppedError, PipelineError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.source.planning import SequenceRange, cores, planned
-from nats_bridge_spark.source.range_reader import read_range
+from nats_bridge_spark.source.range_reader import arriving_range, iterated
 from nats_bridge_spark.source.read_options import ReadOptions
 
 _SMALL: Final = 64
@@ -44,6 +45,8 @@ _RANGE: Final = 500_000
 _MOST_RANGES: Final = 64
 
 _EQUAL, _LEFT, _RIGHT = 0, 1, 2
+Arriving: TypeAlias = AsyncGenerator[pa.RecordBatch, None]
+
 _BYTES: Final = ["sequence", "subject", "header_block", "data"]
 _RANGES: Final = pa.schema([("first", pa.int64()), ("last", pa.int64())])
 _BLOCKS: Final = pa.schema([("kind", pa.int64()), ("messages", pa.int64()), ("until", pa.int64()), *SCHEMA])
@@ -77,9 +80,9 @@ class _Stream:
         options = ReadOptions.of(live_options(place) | {"partitions": "1"})
         return next((cls(options, whole) for whole in asyncio.run(planned(options))), None)
 
-    def read(self, first: int, last: int) -> Batches:
+    def arriving(self, first: int, last: int) -> Arriving:
         part = replace(self.whole, first=max(first, self.whole.first), last=min(last, self.whole.last))
-        return read_range(self.options, SCHEMA, part) if part.first <= part.last else iter(())
+        return arriving_range(self.options, SCHEMA, part)
 
 
 def read_in_blocks(
@@ -150,37 +153,25 @@ def _ranges(first: int, last: int) -> pa.Table:
 def _read(left: _Stream, right: _Stream, ranges: Batches) -> Batches:
     for batch in ranges:
         for first, last in zip(*batch.to_pydict().values(), strict=True):
-            here, there = _Arriving(left.read(first, last)), _Arriving(right.read(first, last))
-            while here.has_more() and there.has_more():
-                until = min(here.last, there.last)
-                yield from (
-                    pa.Table.from_batches(_blocks(here.taken(until), there.taken(until))).combine_chunks().to_batches()
-                )
-            for side, kind in ((here, _LEFT), (there, _RIGHT)):
-                while side.has_more():
-                    yield _messages(side.taken(side.last), kind)
+            yield from iterated(_compared(left.arriving(first, last), right.arriving(first, last)))
 
 
-@dataclass(slots=True)
-class _Arriving:
-    """Batches of a side, of which rows are taken up to a sequence."""
-
-    batches: Batches
-    rest: pa.RecordBatch = field(default_factory=lambda: pa.RecordBatch.from_pylist([], SCHEMA))
-
-    def has_more(self) -> bool:
-        """Return whether rows are left, after the next batch was awaited if necessary."""
-        while not self.rest and (batch := next(self.batches, None)) is not None:
-            self.rest = batch
-        return bool(self.rest)
-
-    @property
-    def last(self) -> int:
-        return int(self.rest.column("sequence")[-1].as_py())
-
-    def taken(self, until: int) -> pa.RecordBatch:
-        found, self.rest = _cut(self.rest, until)
-        return found
+async def _compared(left: Arriving, right: Arriving) -> Arriving:
+    """Compare what arrives of both sides. One event loop reads both, so that no threads contend for the interpreter."""
+    async with contextlib.aclosing(left), contextlib.aclosing(right):
+        here = there = pa.RecordBatch.from_pylist([], SCHEMA)
+        while True:
+            here, there = here or await anext(left, here), there or await anext(right, there)
+            if not (here and there):
+                break
+            until = min(here["sequence"][-1].as_py(), there["sequence"][-1].as_py())
+            (one, here), (other, there) = _cut(here, until), _cut(there, until)
+            for batch in pa.Table.from_batches(_blocks(one, other)).combine_chunks().to_batches():
+                yield batch
+        for rest, more, kind in ((here, left, _LEFT), (there, right, _RIGHT)):
+            while rest:
+                yield _messages(rest, kind)
+                rest = await anext(more, None)
 
 
 def _cut(rows: pa.RecordBatch, until: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,8 @@ from nats_bridge_spark.source.planning import SequenceRange, planned
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.record_batches import Arrived, record_batch
 from nats_bridge_spark.source.stream_state import StreamState, holds_any, state_of
+
+_Item = TypeVar("_Item")
 
 _ROWS: Final = 10_000
 """Approximate rows of a record batch; more are no faster."""
@@ -61,14 +63,23 @@ def read_range(options: ReadOptions, schema: pa.Schema, part: SequenceRange) -> 
         UnreachableError: no server, or it went away for longer than a task waits.
         PipelineError: the server refuses.
     """
+    for messages in iterated(_Reading(options, part).portions()):
+        yield record_batch(messages, part.stream, schema)
+
+
+def iterated(items: AsyncGenerator[_Item, None]) -> Iterator[_Item]:
+    """Yield the items of a generator that runs in a thread. Errors leave it marked."""
     with marking(), LoopThread() as loop:
-        parts = _Reading(options, part).portions()
         try:
-            while (messages := loop.run(_following(parts))) is not None:
-                yield record_batch(messages, part.stream, schema)
+            while (item := loop.run(_following(items))) is not None:
+                yield item
         finally:
             with contextlib.suppress(RuntimeError):  # interrupted while it runs: it ends with the loop
-                loop.run(parts.aclose())
+                loop.run(items.aclose())
+
+
+async def _following(items: AsyncGenerator[_Item, None]) -> _Item | None:
+    return await anext(items, None)
 
 
 async def arriving(options: ReadOptions, schema: pa.Schema) -> AsyncGenerator[pa.RecordBatch, None]:
@@ -77,13 +88,18 @@ async def arriving(options: ReadOptions, schema: pa.Schema) -> AsyncGenerator[pa
     Raises the errors of `read_range` and `planned`.
     """
     for part in await planned(options):
-        async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
-            async for messages in portions:
-                yield record_batch(messages, part.stream, schema)
+        async with contextlib.aclosing(arriving_range(options, schema, part)) as batches:
+            async for batch in batches:
+                yield batch
 
 
-async def _following(parts: AsyncGenerator[Arrived, None]) -> Arrived | None:
-    return await anext(parts, None)
+async def arriving_range(
+    options: ReadOptions, schema: pa.Schema, part: SequenceRange
+) -> AsyncGenerator[pa.RecordBatch, None]:
+    """Read a range as `read_range` does, on the caller's event loop."""
+    async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
+        async for messages in portions:
+            yield record_batch(messages, part.stream, schema)
 
 
 @dataclass(frozen=True, slots=True)
