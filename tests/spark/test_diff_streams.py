@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from nats_bridge_spark.diff.comparing import Comparison
 from nats_bridge_spark.diff.rules import rule_of
 from nats_bridge_spark.diff.sides import SideLocation
 from nats_bridge_spark.errors import PipelineError
-from tests.live.raw_messages import RawPeer
-from tests.live.shared_servers import Name
+from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import Name, Servers
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
@@ -56,6 +57,14 @@ def found(
 ) -> tuple[Any, list[Any]]:
     with engine.compared(left, right, wanted or Comparison()) as result:
         return result, engine.findings(result)
+
+
+def in_blocks(
+    engine: Comparing, left: SideLocation, right: SideLocation, wanted: Comparison
+) -> tuple[Any, list[Any], int]:
+    """The result, the findings, and the number of messages on the left that are not in equal blocks."""
+    with engine.compared(left, right, wanted) as result:
+        return result, engine.findings(result), len(result.left.rows.table())
 
 
 async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
@@ -133,6 +142,59 @@ async def test_a_compacted_bucket_and_what_it_was(
         ("extra", "201", None, 201, "", None, f"{key}3"),
         ("missing", "164", 164, None, "", f"{key}3", None),
     ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_streams_by_sequence_as_their_captures(
+    engine: Comparing,
+    url: str,
+    peer: RawPeer,
+    unique_name: Name,
+    native_server: Servers,
+    raw_peer: OpenPeer,
+    tmp_path: Path,
+    seed: int,
+) -> None:
+    """Streams are compared in blocks, captures by a join: both have the same result."""
+    chance, name = random.Random(seed), unique_name("S")
+    messages = [(f"{name}.{number % 7}".encode(), BLOCKS[number % 5], b"%d" % number) for number in range(700)]
+    changed = chance.sample(range(700), 6)
+    stored: list[list[Stored]] = []
+    async with native_server("2.10.27") as other:
+        there = await raw_peer(other.url)
+        for one, is_right in ((peer, False), (there, True)):
+            await one.create_stream(name=name, subjects=[f"{name}.>"])
+            for number, (subject, lines, payload) in enumerate(messages):
+                is_changed = is_right and number in changed
+                await one.store(subject + b".x" * (is_changed and number % 3 == 0), payload + b"!" * is_changed, lines)
+            if is_right == bool(seed % 2):
+                await one.store(f"{name}.more".encode(), b"")
+            for sequence in chance.sample(range(1, 701), 4 * seed):
+                await one.api(f"STREAM.MSG.DELETE.{name}", {"seq": sequence})
+            await one.api(f"STREAM.PURGE.{name}", {"seq": chance.choice([2, 40, 400])})
+            count = int((await one.api(f"STREAM.INFO.{name}"))["state"]["messages"])
+            rows = await stored_messages(one, name, count)
+            stored.append(
+                [Stored(each.sequence, each.subject.decode(), each.header_block, each.payload) for each in rows]
+            )
+        urls = url, other.url
+        live = [SideLocation(name, Connection.model_validate({"servers": [each]})) for each in urls]
+        captures = [
+            SideLocation(str(history(tmp_path / each, stored.pop(0), stream=name))) for each in ("left", "right")
+        ]
+        for wanted in (Comparison(), Comparison(by="sequence")):
+            expected, expected_rows = await asyncio.to_thread(found, engine, captures[0], captures[1], wanted)
+            result, rows, kept = await asyncio.to_thread(in_blocks, engine, live[0], live[1], wanted)
+            assert rows == expected_rows
+            assert result.counts == expected.counts
+            for side, other_side in ((result.left, expected.left), (result.right, expected.right)):
+                assert (side.messages, side.first, side.last) == (
+                    other_side.messages,
+                    other_side.first,
+                    other_side.last,
+                )
+            assert result.kinds == expected.kinds
+            assert kept < result.left.messages  # equal blocks have no rows
 
 
 async def test_a_stream_that_is_not_there(engine: Comparing, url: str) -> None:

@@ -131,7 +131,7 @@ def _decided(
     if wanted.by == "sequence":
         return wanted, ""
     begin = max(here.first, there.first)
-    bounds: dict[str, Any] = {"first": begin, "last": begin + _SAMPLE - 1}
+    bounds: dict[str, Any] = {"first": begin, "last": min(begin + _SAMPLE - 1, here.last, there.last)}
     try:
         with local_engine() as engine:
             places = replace(left, **bounds), replace(right, **bounds)
@@ -185,9 +185,9 @@ def _blocks(left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[pa.RecordBa
     if not len(most):
         return
     if left.select(_BYTES).equals(right.select(_BYTES)):
-        sequences = left.column("sequence")
-        columns: dict[str, Any] = {"kind": [_EQUAL], "messages": [len(left)], "until": sequences[-1:]}
-        yield _as_blocks(1, columns | {"sequence": sequences[:1]})
+        first, last = (left["sequence"][at].as_py() for at in (0, -1))
+        row = {"kind": _EQUAL, "messages": len(left), "sequence": first, "until": last}
+        yield pa.RecordBatch.from_pylist([row], _BLOCKS)
     elif len(most) <= _SMALL:
         yield from (_messages(rows, kind) for rows, kind in ((left, _LEFT), (right, _RIGHT)) if len(rows))
     else:
@@ -197,21 +197,9 @@ def _blocks(left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[pa.RecordBa
 
 
 def _messages(rows: pa.RecordBatch, kind: int) -> pa.RecordBatch:
-    same = {"kind": np.full(len(rows), kind), "messages": np.ones(len(rows), np.int64)}
-    return _as_blocks(
-        len(rows), {**same, "until": rows.column("sequence"), **{name: rows.column(name) for name in COMPARED}}
-    )
-
-
-def _as_blocks(count: int, columns: dict[str, Any]) -> pa.RecordBatch:
-    arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in _BLOCKS]
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(each, field.type) if not isinstance(each, pa.Array) else each
-            for each, field in zip(arrays, _BLOCKS, strict=True)
-        ],
-        schema=_BLOCKS,
-    )
+    kinds, ones = np.full(len(rows), kind), np.ones(len(rows), np.int64)
+    columns = {"kind": pa.array(kinds), "messages": pa.array(ones), "until": rows.column("sequence")}
+    return pa.RecordBatch.from_arrays([*columns.values(), *rows.columns], schema=_BLOCKS)
 
 
 def _of_kind(kind: int, blocks: Batches) -> Batches:
