@@ -20,13 +20,13 @@ settled   nothing is in flight
 ```
 
 A publisher sometimes infers that earlier messages are stored from the confirmation of a later one. It may withdraw that
-for the newest ones, so the last `_DOUBTED` messages stay in flight that much longer.
+for the newest ones, so a bundle stays in flight until `_DOUBTED` messages after it are confirmed.
 
 Invariants:
 
-* Messages are confirmed in order. `_confirmed` is the name of the last one, and the rows up to it are never sent again.
-* `_behind` is a sequence of the stream before every message in flight. A stream that ends before it has lost messages,
-  and the task fails with `DataLostError`.
+* Messages are confirmed in order. Bundles leave `_in_flight` at its front, and are never sent again.
+* `_end` is the stream's last sequence when the newest message was confirmed. A stream that ends before it has lost
+  messages, and the task fails with `DataLostError`.
 * At most one round is open. Its publisher is closed before the next one asks the stream.
 * A task that makes no progress for `patience` seconds fails with the reason.
 """
@@ -95,7 +95,6 @@ class Rounds:
         self._where = f"stream '{self._stream}'"
         self._counters = CopyCounters()
         self._known = plan.known
-        self._found = plan.known  # the stream of the present round
         self._exclusive = True  # whether nothing is a duplicate, and no other client is known to write
         self._probe = b""
         self._error: BaseException | None = None
@@ -104,13 +103,10 @@ class Rounds:
         self._publisher: Publisher | None = None
         self._life = RoundLife(self._interrupted, self._failed)  # of the present round
         self._watcher: asyncio.Task[None] | None = None
-        self._in_flight: deque[RowBundle] = deque()  # including the doubted ones
-        self._confirmed = 0  # the name of the last message that is certainly stored
-        self._behind = 0
+        # Including the doubted ones, each with a sequence of the stream before its messages.
+        self._in_flight: deque[tuple[RowBundle, int]] = deque()
+        self._end = 0
         self._reconnects = 0  # of the connection, when the present round began
-        self._sent = 0  # messages that the present publisher was given
-        # The last reports: messages of this publisher that are stored, `_confirmed`, `_behind`.
-        self._reported: deque[tuple[int, int, int]] = deque()
 
     @property
     def duplicates(self) -> int:
@@ -119,7 +115,7 @@ class Rounds:
 
     @property
     def last(self) -> int:
-        """The stream's sequence when the newest row was confirmed."""
+        """The stream's last sequence when the newest row was confirmed."""
         return self._present.confirmed[1]
 
     @property
@@ -146,7 +142,7 @@ class Rounds:
     async def send(self, messages: RowBundle) -> None:
         """Publish. Returns when the messages are in flight. Raises the errors of `settled`."""
         if messages:
-            self._in_flight.append(messages)
+            self._in_flight.append((messages, self.last))
             self._idle = False
             await self._publish(messages)
             self._forget_stored()
@@ -203,6 +199,7 @@ class Rounds:
             raise DataLostError(
                 f"{self._where} was recreated while it was written to: what was stored before is gone with it; {_AGAIN}"
             )
+        self._known = KnownStream.of(info)
         return info
 
     async def patiently(self, ask: Callable[..., Awaitable[_Answer]], *args: Any) -> _Answer:
@@ -229,26 +226,27 @@ class Rounds:
         """Read which rows in flight the stream has, and send the others. Return the stream's last sequence before."""
         info = info or await self.info()
         target = Target.of(info, self._connection.server_version)
-        last = await self._open(info, target)
+        last = await self._open(target)
         self._idle = True
         if self._plan.options.check_subjects:
             self._check_subjects(target)
         reconnects = self._connection.reconnects
         if self._in_flight:
             search = RowSearch(self._connection.api, info, self._place, ids=self._plan.layout.brings_ids)
-            stored = await search.between(self._behind + 1, last)
+            stored = await search.between(self._in_flight[0][1] + 1, last)
             # Messages that the previous connection has in flight may arrive after this connection's request.
             if reconnects > self._reconnects and target.window_ns < _LONG_WINDOW:
                 await search.settle(stored, last, self._plan.options.patience)
-            self._keep([_left(messages, stored) for messages in self._in_flight])
+            left = [(_left(messages, stored), behind) for messages, behind in self._in_flight]
+            self._in_flight = deque(each for each in left if each[0])
         self._reconnects = reconnects
         self._idle = False
-        for messages in tuple(self._in_flight):
+        for messages, _ in tuple(self._in_flight):
             await self._publish(messages)
         self._forget_stored()
         return last
 
-    async def _open(self, info: Json, target: Target) -> int:
+    async def _open(self, target: Target) -> int:
         """Open a publisher. Return the stream's last sequence, after everything that was sent in earlier rounds."""
         await self._close_round()
         life = self._life = RoundLife(self._interrupted, self._failed)
@@ -260,7 +258,6 @@ class Rounds:
             self,
             self._window_of(target),
         )
-        self._found, self._sent = KnownStream.of(info), 0
         await publisher.subscribe()
         try:
             async with asyncio.timeout(self.patience):
@@ -269,15 +266,14 @@ class Rounds:
             raise UnreachableError(
                 f"{self._where} at {self._servers} gives no answer for {self.patience:g} s"
             ) from None
-        if last < self._behind:
+        if last < self._end:
             raise DataLostError(
                 f"{self._where} has lost messages that it had stored: it ends at sequence {last}, and ended at"
-                f" {self._behind}; {_AGAIN}"
+                f" {self._end}; {_AGAIN}"
             )
+        self._end = last
         publisher.continue_after(last)
         life.happened("opened")
-        if not self._in_flight:
-            self._behind = max(self._behind, last)
         return last
 
     def _window_of(self, target: Target) -> Window:
@@ -288,48 +284,37 @@ class Rounds:
         return Window(self.most_unconfirmed, least=self.most_unconfirmed)
 
     def _check_subjects(self, target: Target) -> None:
-        for bundle in self._in_flight:
+        for bundle, _ in self._in_flight:
             for subject in pc.unique(bundle.subjects).to_pylist():
                 if not target.stores(subject):
                     row = bundle.names[first_with(subject, bundle.subjects)] - 1
                     raise self._place.wrong(row, f"{self._where} does not store this subject any more", subject)
 
     async def _publish(self, messages: RowBundle) -> None:
-        self._sent += len(messages)
         if waiting := self._present.send(messages):
             await waiting
 
     def _forget_stored(self) -> None:
-        publisher, reported = self._present, self._reported
-        name, behind = publisher.confirmed
-        stored = self._sent - publisher.in_flight.messages
-        if name > (reported[-1][1] if reported else self._confirmed):
-            self._known = self._found
-            reported.append((stored, name, behind))
-        while reported and reported[0][0] <= stored - _DOUBTED:
-            _, self._confirmed, self._behind = reported.popleft()
-        while self._in_flight and self._in_flight[0].names[-1] <= self._confirmed:
-            self._in_flight.popleft()
+        unconfirmed = self._present.in_flight.messages
+        rest = sum(len(messages) for messages, _ in self._in_flight)
+        while self._in_flight and rest - len(self._in_flight[0][0]) >= unconfirmed + _DOUBTED:
+            rest -= len(self._in_flight.popleft()[0])
+        self._end = max(self._end, self.last)
 
     async def _recovered(self) -> None:
         """Begin the next round after an interrupted one."""
-        is_stored = self._confirmed or self._reported
-        if self._known is not None and not self._known.messages and is_stored and not self._life.stopped_sending:
-            self._known = self._found = KnownStream.of(await self.info())  # it was empty
+        is_stored, _ = self._present.confirmed
+        if is_stored and self._known is not None and not self._known.messages and not self._life.stopped_sending:
+            await self.info()  # the stream was empty, so nothing of it was known
         while self._life.stopped_sending:
             if self._error is not None:
                 raise self._error
             self.interruptions += 1
             await self._close_round()
             self._forget_stored()
-            self._reported.clear()
-            self._keep([messages.behind(self._confirmed) for messages in self._in_flight])
             await self.patiently(self._round)
             if self._life.stopped_sending:
                 await LEADER_AWAY.pause()
-
-    def _keep(self, messages: list[RowBundle]) -> None:
-        self._in_flight = deque(each for each in messages if each)
 
     async def _connected(self) -> None:
         try:
