@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from nats_bridge_spark.restore.configuration import (
@@ -14,7 +13,6 @@ from nats_bridge_spark.restore.configuration import (
     restoring_config,
     unsupported,
 )
-from nats_bridge_spark.restore.sequenced_publishing import RememberedIds
 
 ORDERS: dict[str, Any] = {
     "name": "ORDERS",
@@ -91,30 +89,6 @@ def test_a_consumer_begins_after_what_it_had_acknowledged() -> None:
     resumed = {"durable_name": "work", "deliver_policy": "by_start_sequence", "metadata": {}}
     assert consumer_config(saved, 40, 100) == {**resumed, "opt_start_seq": 41}
     assert consumer_config(saved, 140, 100) == {**resumed, "opt_start_seq": 101}
-
-
-def test_an_id_that_comes_again_waits_until_it_is_forgotten() -> None:
-    said: list[str] = []
-
-    async def settled() -> None:
-        said.append("settled")
-
-    async def forgotten(message_id: bytes) -> None:
-        said.append(f"forgotten {message_id.decode()}")
-
-    async def play() -> None:
-        ids = RememberedIds(settled, forgotten)
-        for message_id in (b"a", b"b", b"a", b"c"):
-            await ids.add(message_id)
-        assert said == ["settled", "forgotten a"]
-        said.clear()
-        for number in range(150_000):
-            await ids.add(b"%d" % number)
-        assert said == ["settled", "settled", "forgotten 49996", "settled", "forgotten 99996"]
-        assert b"a" not in ids
-        assert b"149999" in ids
-
-    asyncio.run(play())
 
 
 def test_a_stream_or_a_consumer_that_gives_commands_is_not_restored() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nats_bridge_spark.errors import DataLostError, PipelineError, RowError
+from nats_bridge_spark.restore import task
 from nats_bridge_spark.restore.configuration import probe_of, restoring_config, subject_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import RawPeer
@@ -73,6 +74,17 @@ async def test_rows_get_their_sequences_headers_and_subjects(url: str, peer: Raw
     assert (state["first_seq"], state["last_seq"]) == (41, 60)
     # A second time: everything is there, and compared.
     assert (await restored(url, stream, at, stored, 60))["restored"] == 0
+
+
+async def test_more_ids_than_are_remembered(
+    url: str, peer: RawPeer, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six ids that come again, and five of them are remembered when the sixth comes."""
+    monkeypatch.setattr(task, "_IDS", 5)
+    stored = [Stored(number, "a", block(b"Nats-Msg-Id: %d" % (number**2 % 11))) for number in range(1, 31)]
+    at = await created(peer, stream)
+    assert (await restored(url, stream, at, stored, 30))["restored"] == 30
+    assert await held(peer, stream) == as_stored(stored)
 
 
 async def test_what_would_act_or_be_refused_is_left_out_of_headers(url: str, peer: RawPeer, stream: str) -> None:

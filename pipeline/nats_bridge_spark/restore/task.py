@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -44,11 +44,7 @@ from nats_bridge_spark.restore.configuration import (
     restoring_config,
     subject_of,
 )
-from nats_bridge_spark.restore.sequenced_publishing import (
-    InterruptedPublishingError,
-    RememberedIds,
-    publishing,
-)
+from nats_bridge_spark.restore.sequenced_publishing import InterruptedPublishingError, publishing
 from nats_bridge_spark.row_bundle import RowBundle, constant, first_with, joined
 from nats_bridge_spark.source.stream_state import stream_info
 from nats_bridge_spark.subject_batch import by_subject
@@ -63,11 +59,14 @@ CHECKED: Final = 2 * LEAST
 _FILLERS: Final = 1 << 19
 """Maximum number of fillers in the stream before they are purged."""
 
-_PIECE: Final = 1024
-"""Fillers that are published together at most."""
+_PIECE: Final = 2048
+"""Messages and fillers that are published together at most."""
 
 _SUBJECTS: Final = 1 << 16
 """Subjects whose destinations are remembered."""
+
+_IDS: Final = 1 << 18
+"""Message ids that are sent before it waits until the stream has forgotten them."""
 
 _ID: Final = b"Nats-Msg-Id"
 _UNLIKELY: Final = {"Nats-Expected-Last-Msg-Id": "nats-bridge stores nothing"}
@@ -173,6 +172,7 @@ class _Round:
         self._limit = connection.client.max_payload
         self._fillers = 0  # that the stream may contain
         self._is_random = work.sourcing is not None and any(part.is_random for part in work.sourcing.transforms)
+        self._ids: dict[bytes, None] = {}  # that the stream may remember, in the order of sending
         self._refused: list[bytes] = []  # destinations on which nothing can be published
         self._destination = lru_cache(_SUBJECTS)(self._new_destination)
 
@@ -198,7 +198,6 @@ class _Round:
         held = await self._end_of_stream(last)
         self._next = last + 1
         async with publishing(self._connection, self._stream, last) as self._publishing:
-            self._ids = RememberedIds(self._publishing.settled, self._forgotten)
             try:
                 async with contextlib.aclosing(work.history.rows(max(1, last - CHECKED + 1))) as batches:
                     async for batch in batches:
@@ -208,8 +207,7 @@ class _Round:
                             work.count(rows, last)
                             await self._publish(rows)
                             work.reached = self._publishing.confirmed
-                while self._next <= work.history.last:
-                    await self._send(_NOTHING, min(self._next + _PIECE, work.history.last + 1))
+                await self._send(_NOTHING, work.history.last + 1)
                 await self._publishing.settled()
             finally:
                 work.reached = self._publishing.confirmed
@@ -305,43 +303,40 @@ class _Round:
     # -- publishing --------------------------------------------------------------------------------------------------
 
     async def _publish(self, rows: _Selected) -> None:
-        """Publish the messages that the stream lacks."""
-        start = 0
+        """Publish the messages that the stream lacks. Wait before an id that it would take for a duplicate."""
+        ids, start = self._ids, 0
         for at, message_id in rows.ids.items():
             if rows.messages.names[at] < self._next:
                 continue
-            if message_id in self._ids:
-                await self._fill_up(rows.messages.between(start, at))
+            if message_id in ids or len(ids) == _IDS:
+                await self._send(rows.messages.between(start, at), rows.messages.names[at])
                 start = at
-            await self._ids.add(message_id)
-        await self._fill_up(rows.messages.between(start, len(rows.messages)))
-
-    async def _fill_up(self, messages: RowBundle) -> None:
-        """Publish messages, with fillers for missing sequences."""
-        messages = messages.behind(self._next - 1)
-        if not messages:
-            return
-        while messages.names[0] - self._next >= _PIECE:
-            await self._send(_NOTHING, self._next + _PIECE)
-        if messages.names[-1] - self._next >= len(messages) + _PIECE:
-            half = len(messages) // 2
-            await self._fill_up(messages.between(0, half))
-            await self._fill_up(messages.between(half, len(messages)))
-        else:
-            await self._send(messages, messages.names[-1] + 1)
+                await self._publishing.settled()
+                if message_id in ids:
+                    await self._forgotten(message_id)
+                    del ids[message_id]
+                else:
+                    await self._forgotten(next(reversed(ids)))
+                    ids.clear()
+            ids[message_id] = None
+        if rows.messages:
+            await self._send(rows.messages.between(start, len(rows.messages)), rows.messages.names[-1] + 1)
 
     async def _send(self, messages: RowBundle, end: int) -> None:
         """Publish everything from the next sequence up to `end`, exclusive: messages, and fillers between them."""
-        numbers = range(self._next, end)
-        if len(messages) < len(numbers):
-            self._fillers += len(numbers) - len(messages)
-            messages = messages.spread(numbers, (FILLER.encode(), b"", b""))
-        addressed = joined(self._place, messages.subjects)
-        await self._publishing.send(RowBundle(messages.names, addressed, messages.blocks, messages.payloads))
-        self._next = end
-        if self._fillers >= _FILLERS:
-            await self._publishing.settled()
-            await self._purge_fillers()
+        while self._next < end:
+            numbers = range(self._next, min(self._next + _PIECE, end))
+            messages = messages.behind(numbers.start - 1)
+            some = messages.between(0, bisect_left(messages.names, numbers.stop))
+            if len(some) < len(numbers):
+                self._fillers += len(numbers) - len(some)
+                some = some.spread(numbers, (FILLER.encode(), b"", b""))
+            addressed = joined(self._place, some.subjects)
+            await self._publishing.send(RowBundle(some.names, addressed, some.blocks, some.payloads))
+            self._next = numbers.stop
+            if self._fillers >= _FILLERS:
+                await self._publishing.settled()
+                await self._purge_fillers()
 
     async def _purge_fillers(self) -> None:
         await self._connection.api.request(f"STREAM.PURGE.{self._stream}", {"filter": FILLER})
