@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from typing import Any
 
@@ -135,6 +136,13 @@ async def test_a_message_that_is_refused_is_named(url: str, peer: RawPeer, strea
         DataLostError, match="holds another message than the capture under sequence 2, left by a restore"
     ):
         await restored(url, stream, at, stored, 3, config=config)
+
+
+async def test_a_message_that_would_be_a_command_is_named(url: str, peer: RawPeer, stream: str) -> None:
+    command = "$JS.API.STREAM.DELETE.VICTIM"
+    at = await created(peer, stream)
+    with pytest.raises(RowError, match=re.escape(f"subject '{command}': nothing can be published on '{command}'")):
+        await restored(url, stream, at, [Stored(1, "a"), Stored(2, command)], 2)
 
 
 async def test_another_stream_of_that_name_is_left_alone(url: str, peer: RawPeer, stream: str) -> None:

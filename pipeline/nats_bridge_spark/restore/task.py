@@ -45,7 +45,7 @@ from nats_bridge_spark.restore.configuration import (
     subject_of,
 )
 from nats_bridge_spark.restore.sequenced_publishing import InterruptedPublishingError, publishing
-from nats_bridge_spark.row_bundle import RowBundle, constant, first_with, joined
+from nats_bridge_spark.row_bundle import RowBundle, constant, joined
 from nats_bridge_spark.source.stream_state import stream_info
 from nats_bridge_spark.subject_batch import by_subject
 from nats_transforms import header_block
@@ -173,7 +173,6 @@ class _Round:
         self._fillers = 0  # that the stream may contain
         self._is_random = work.sourcing is not None and any(part.is_random for part in work.sourcing.transforms)
         self._ids: dict[bytes, None] = {}  # that the stream may remember, in the order of sending
-        self._refused: list[bytes] = []  # destinations on which nothing can be published
         self._destination = lru_cache(_SUBJECTS)(self._new_destination)
 
     async def run(self) -> None:
@@ -229,7 +228,7 @@ class _Round:
     def _selected(self, rows: pa.RecordBatch) -> _Selected:
         subjects, sequences, _, blocks, payloads = rows.columns
         numbers: list[int] = sequences.to_pylist()
-        subjects = self._destinations(subjects.cast(pa.binary()), numbers)
+        subjects = self._destinations(subjects.cast(pa.binary()))
         blocks, payloads = blocks.fill_null(b""), payloads.fill_null(b"")
         names = numbers
         if subjects.null_count:
@@ -258,17 +257,11 @@ class _Round:
             )
         return _Selected(messages, ids, numbers, changed)
 
-    def _destinations(self, subjects: pa.Array, sequences: list[int]) -> pa.Array:
+    def _destinations(self, subjects: pa.Array) -> pa.Array:
         """Return the destination of each message; null for an unselected one."""
-        made = by_subject(self._destination, subjects, pa.binary())
-        if self._refused:
-            refused = self._refused[0]
-            sequence = sequences[first_with(refused, made)]
-            raise RowError(f"message {sequence}: nothing can be published on '{refused.decode('utf-8', 'replace')}'")
         if self._is_random:
-            assert self._work.sourcing is not None
-            return pa.array(map(self._work.sourcing.destination, subjects.to_pylist()), pa.binary())
-        return made
+            return pa.array(map(self._new_destination, subjects.to_pylist()), pa.binary())
+        return by_subject(self._destination, subjects, pa.binary())
 
     def _new_destination(self, subject: bytes) -> bytes | None:
         sourcing = self._work.sourcing
@@ -276,7 +269,8 @@ class _Round:
         code = None if destination is None else unpublishable(destination)
         # A stream of advisories receives its own ones.
         if destination and code is not None and (code, destination[:10]) != ("reserved", b"$JS.EVENT."):
-            self._refused.append(destination)
+            source, refused = (text.decode("utf-8", "replace") for text in (subject, destination))
+            raise RowError(f"subject '{source}': nothing can be published on '{refused}'")
         return destination
 
     def _travelling(self, block: bytes) -> bytes:
