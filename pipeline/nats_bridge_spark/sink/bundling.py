@@ -74,7 +74,6 @@ class BundleBuilder:
         check_subjects: bool = True,
     ) -> None:
         self.already = 0  # rows left out
-        self.saw_ids = False  # whether a row had its own id
         self.stored: StoredRows | None = None  # rows stored by an earlier attempt, which are left out
         self._layout = layout
         self._place = place
@@ -106,7 +105,6 @@ class BundleBuilder:
         if not layout.brings_ids:
             blocks, kept = self._numbered(subjects, payloads, first)
         elif layout.brings_only_ids and self.stored is None and _are_plain_ids(ids):
-            self.saw_ids = True
             blocks, kept = joined(_BEFORE_ID, ids, _BEHIND_ID), None
         else:
             given = [None] * batch.num_rows if ids is None else ids.to_pylist()
@@ -153,7 +151,6 @@ class BundleBuilder:
                 new = stored is None or not self._is_stored(stored, row, check, subject)
                 message_id = b"%b%d-%08x" % (prefix, row, check)
             else:
-                self.saw_ids = True
                 new = stored is None or message_id not in stored.ids
                 self.already += not new
             if new:

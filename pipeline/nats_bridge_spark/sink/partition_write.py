@@ -24,7 +24,7 @@ from nats_bridge.consuming.replay import Replay
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError
-from nats_bridge_spark.row_bundle import RowBundle, rows_together
+from nats_bridge_spark.row_bundle import rows_together
 from nats_bridge_spark.sink.bundling import BundleBuilder
 from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
 from nats_bridge_spark.sink.rounds import Rounds
@@ -74,7 +74,7 @@ class PartitionWrite:
         rounds, builder = self._begun = self._begun or await self._begin(batch)
         step = rows_together(batch, rounds.most_unconfirmed // 8)
         for at in range(0, batch.num_rows, step):
-            await rounds.send(_built(rounds, builder, batch.slice(at, step), self._rows + at))
+            await rounds.send(builder.build(batch.slice(at, step), self._rows + at))
         self._rows += batch.num_rows
 
     async def finish(self) -> WrittenPartition:
@@ -125,14 +125,15 @@ class PartitionWrite:
             max_payload=connection.client.max_payload,
             check_subjects=options.check_subjects,
         )
-        first = _built(rounds, builder, batch.slice(0, 1), 0)
+        first = builder.build(batch.slice(0, 1), 0)
         last = await rounds.open(first.subjects[0].as_py(), info)
         # Of a failed attempt, even everything may be in flight.
-        if self._task.attempt or last >= await rounds.patiently(self._first, info):
-            builder.stored = await rounds.patiently(self._stored, info, last)
+        begin = await rounds.patiently(self._first, info)
+        if self._task.attempt or last >= begin:
+            builder.stored = await rounds.patiently(self._stored, info, begin, last)
         return rounds, builder
 
-    async def _stored(self, info: Json, last: int) -> StoredRows:
+    async def _stored(self, info: Json, first: int, last: int) -> StoredRows:
         """Return the task's rows in the target, after waiting for everything that an earlier attempt had in flight.
 
         Raises:
@@ -140,9 +141,8 @@ class PartitionWrite:
         """
         plan = self._plan
         search = RowSearch(self._connection.api, info, self._place, ids=plan.layout.brings_ids)
-        read = search.backwards if plan.streaming else search.between
-        found = await read(await self._first(info), last)
-        if self._task.attempt or found.found or (found.ids and (plan.streaming or plan.repeats)):
+        found = await search.rows(first, last)
+        if self._task.attempt or found.found or (found.ids and (plan.streaming or plan.options.write_id)):
             await search.settle(found, last, plan.options.patience)
         return found
 
@@ -158,10 +158,3 @@ class PartitionWrite:
             return first
         since = datetime.now(UTC) - timedelta(seconds=self._plan.options.look_back)
         return max(await Replay(self._connection.api, self._plan.options.stream).before(since.isoformat()) + 1, first)
-
-
-def _built(rounds: Rounds, builder: BundleBuilder, batch: pa.RecordBatch, first: int) -> RowBundle:
-    bundle = builder.build(batch, first)
-    if builder.saw_ids:
-        rounds.request_each()  # from now on the stream reports duplicates
-    return bundle

@@ -161,7 +161,6 @@ class WritePlan:
     write_id: str = ""
     after: int | None = None
     known: KnownStream | None = None
-    repeats: bool = False
     streaming: bool = False
 
     @property

@@ -95,7 +95,6 @@ class Rounds:
         self._where = f"stream '{self._stream}'"
         self._counters = CopyCounters()
         self._known = plan.known
-        self._exclusive = True  # whether nothing is a duplicate, and no other client is known to write
         self._probe = b""
         self._error: BaseException | None = None
         self._reason = ""
@@ -182,12 +181,6 @@ class Rounds:
             await self._publisher.close()
             self._life.happened("closed")
 
-    def request_each(self) -> None:
-        """Request the PubAck of each message: from now on the stream may answer `duplicate`."""
-        self._exclusive = False
-        if self._publisher is not None:
-            self._publisher.request_each()
-
     async def info(self) -> Json:
         """Return the stream's `STREAM.INFO`.
 
@@ -233,7 +226,7 @@ class Rounds:
         reconnects = self._connection.reconnects
         if self._in_flight:
             search = RowSearch(self._connection.api, info, self._place, ids=self._plan.layout.brings_ids)
-            stored = await search.between(self._in_flight[0][1] + 1, last)
+            stored = await search.rows(self._in_flight[0][1] + 1, last)
             # Messages that the previous connection has in flight may arrive after this connection's request.
             if reconnects > self._reconnects and target.window_ns < _LONG_WINDOW:
                 await search.settle(stored, last, self._plan.options.patience)
@@ -253,7 +246,7 @@ class Rounds:
         publisher = self._publisher = Publisher(
             Outlet(self._connection, f"write to {self._stream}", self._counters, RuleMetrics()),
             target,
-            Terms(exclusive=self._exclusive),
+            Terms(exclusive=not self._plan.layout.brings_ids),  # the stream may have stored ids of rows before
             life,
             self,
             self._window_of(target),

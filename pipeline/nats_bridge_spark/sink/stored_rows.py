@@ -148,14 +148,8 @@ class RowSearch:
         self._place = place
         self._ids = ids
 
-    async def between(self, first: int, last: int) -> StoredRows:
-        """Return the rows among messages first to last."""
-        found = StoredRows(removes=self._removes)
-        await self._add(found, first, last)
-        return found
-
-    async def backwards(self, first: int, last: int) -> StoredRows:
-        """Return the rows of a micro-batch at the stream's end, reading backwards to an earlier batch.
+    async def rows(self, first: int, last: int) -> StoredRows:
+        """Return the rows among messages first to last, reading backwards from the stream's end to an earlier batch.
 
         All messages of a batch follow all of the previous one, so none can be before that. The rows' own ids do not
         contain their batch; if all rows have one, the whole range is read.
@@ -190,7 +184,7 @@ class RowSearch:
             if end <= last:
                 continue
             rows, foreign = found.found, len(found.ids)
-            await self._add(found, last + 1, end)
+            await read_piece(self._replay, last + 1, end, partial(_Rows, self._place, found, self._ids))
             last = end
             if found.found > rows:
                 looks = 0
@@ -208,10 +202,6 @@ class RowSearch:
                 f" earlier attempt are stored, and it remembers ids for {window:g} s only: give it a duplicate window"
                 f" of {seconds:g} s or more, leave out the ids of the rows, or stop the other clients, and write again"
             )
-
-    async def _add(self, found: StoredRows, first: int, last: int) -> None:
-        if first <= last:
-            await read_piece(self._replay, first, last, partial(_Rows, self._place, found, self._ids))
 
 
 @dataclass(slots=True)

@@ -43,9 +43,8 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
         plan = _plan_of(options, schema, overwrite, streaming=False)
         write_id, after = named_write(plan.options.write_id)
         state = asyncio.run(target(plan.options))
-        repeats = plan.options.write_id is not None
-        end = after if repeats else state.last
-        return JetStreamWriter(replace(plan, write_id=write_id, after=end, known=state.known, repeats=repeats))
+        end = after if plan.options.write_id else state.last
+        return JetStreamWriter(replace(plan, write_id=write_id, after=end, known=state.known))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamStreamWriter:
