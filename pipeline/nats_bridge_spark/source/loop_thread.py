@@ -49,14 +49,9 @@ class LoopThread:
         finally:
             self.run(stack.aclose())
 
-    def close(self) -> None:
-        """End running work, then the loop."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._over.set)
-            self._thread.join()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join()

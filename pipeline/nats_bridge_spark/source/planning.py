@@ -44,7 +44,7 @@ from nats_bridge.errors import ApiError
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.source.read_options import ReadOptions
-from nats_bridge_spark.source.stream_state import StreamState, state_of, states_of
+from nats_bridge_spark.source.stream_state import StreamState, states_of
 from nats_transforms.dialect import server_dialect
 
 CORES: Final = "NATS_BRIDGE_SPARK_CORES"
@@ -86,7 +86,6 @@ class SequenceRange(InputPartition):
     known: KnownStream
     first: int
     last: int
-    subjects: tuple[str, ...] = ()
 
 
 _NOT_AMONG_THE_STREAMS: Final = 10093
@@ -105,24 +104,24 @@ async def planned(options: ReadOptions) -> list[SequenceRange]:
         PipelineError: no such stream.
     """
     async with connected_by_options(options.connection) as connection:
-        if options.stream:
-            shares: dict[str, int | None] = {options.stream: None}
-        else:
-            held = {state.name: state.messages for state in await states_of(connection, options.streams, set())}
-            if not held:
-                raise PipelineError(
-                    f"option streams: no stream that can be read has a name like {', '.join(options.streams)}"
-                )
-            shares = {**divided(options.partitions or cores(), held)}
-        parts = [await _plan(connection, options.of_stream(name), share) for name, share in shares.items()]
+        check_filters(connection, options)
+        states = await states_of(connection, options.streams or (options.stream,), set())
+        if not states:
+            raise PipelineError(
+                f"option streams: no stream that can be read has a name like {', '.join(options.streams)}"
+            )
+        shares: Mapping[str, int | None] = {options.stream: None}
+        if options.streams:
+            shares = divided(options.partitions or cores(), {state.name: state.messages for state in states})
+        parts = [await _plan(connection, options, state, shares[state.name]) for state in states]
         return [part for each in parts for part in each]
 
 
-async def _plan(connection: Connection, options: ReadOptions, share: int | None) -> list[SequenceRange]:
+async def _plan(
+    connection: Connection, options: ReadOptions, state: StreamState, share: int | None
+) -> list[SequenceRange]:
     """Return the ranges of a batch read of one stream; none if there is nothing to read."""
-    check_filters(connection, options)
-    state = await state_of(connection, options.stream)
-    state.require_limits("read")
+    options = options.of_stream(state.name)
     first, last = await _bounds(connection, options, state)
     if first > last or not state.messages:
         return []
@@ -164,10 +163,7 @@ async def cut(
     ends = [await held.end_of(held.total * number // count, near) for number in range(1, count)]
     ends = sorted({*ends, last})
     starts = [first, *(end + 1 for end in ends[:-1])]
-    return [
-        SequenceRange(state.name, state.known, start, end, options.subjects)
-        for start, end in zip(starts, ends, strict=True)
-    ]
+    return [SequenceRange(state.name, state.known, start, end) for start, end in zip(starts, ends, strict=True)]
 
 
 def check_filters(connection: Connection, options: ReadOptions) -> None:

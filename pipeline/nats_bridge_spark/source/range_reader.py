@@ -23,7 +23,7 @@ from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.planning import SequenceRange, planned
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.record_batches import Arrived, record_batch
-from nats_bridge_spark.source.stream_state import StreamState, holds_any, state_of
+from nats_bridge_spark.source.stream_state import holds_any, state_of
 
 _Item = TypeVar("_Item")
 
@@ -111,17 +111,17 @@ class _Reading:
         """Yield the messages in portions of a good size for record batches."""
         async with connected_by_options(self.options.connection) as connection:
             at = self.part.first
-            self._check(await state_of(connection, self.part.stream), at)
+            await self._check(connection, at)
             async with contextlib.aclosing(_joined(self._messages(connection))) as portions:
                 async for portion in portions:
                     sequences, _ = portion.numbers()
                     # Missing sequences may never have had messages.
                     if portion.last - at + 1 != len(portion):
                         gap = int(np.argmax(sequences != np.arange(at, at + len(sequences))))
-                        self._check(await state_of(connection, self.part.stream), at + gap)
+                        await self._check(connection, at + gap)
                     yield portion
                     at = portion.last + 1
-            self._check(await state_of(connection, self.part.stream), at)
+            await self._check(connection, at)
 
     async def _messages(self, connection: Connection) -> AsyncGenerator[Arrived, None]:
         """Yield the messages that still exist in the range.
@@ -129,7 +129,7 @@ class _Reading:
         A new consumer resumes after the last arrived one, as often as needed.
         """
         at, last, stream = self.part.first, self.part.last, self.part.stream
-        replay = Replay(connection.api, stream, self.part.subjects, headers_only=not self.options.payload)
+        replay = Replay(connection.api, stream, self.options.subjects, headers_only=not self.options.payload)
         refused: list[str] = []
         connection.on_refusal(refused.append)
         loop = asyncio.get_running_loop()
@@ -157,13 +157,14 @@ class _Reading:
                 await self._await_server(connection, until, str(error))
                 continue
             if at == begun:
-                if not await holds_any(connection, stream, self.part.subjects, at, last, unknown=False):
+                if not await holds_any(connection, stream, self.options.subjects, at, last, unknown=False):
                     return
                 await self._await_server(connection, until, f"message {at} or a later one does not come")
 
-    def _check(self, state: StreamState, at: int) -> None:
+    async def _check(self, connection: Connection, at: int) -> None:
         """Check that the stream is the planned one, and still has the messages from a sequence of the range on."""
         part = self.part
+        state = await state_of(connection, part.stream)
         if state.is_another_than(part.known):
             raise DataLostError(
                 f"stream '{part.stream}': was recreated at {state.created}; the read was planned for the one of"
@@ -179,13 +180,12 @@ class _Reading:
             async with asyncio.timeout_at(until):
                 await LEADER_AWAY.pause()
                 await connection.connected()
-                state = await state_of(connection, self.part.stream)
+                await self._check(connection, self.part.last + 1)
         except (TimeoutError, ApiError):
             raise UnreachableError(
                 f"nothing more comes from {', '.join(connection.servers)} for {self.options.patience} s ({why});"
                 " run the job again when the server is back"
             ) from None
-        self._check(state, self.part.last + 1)
 
 
 async def _joined(messages: AsyncGenerator[Arrived, None]) -> AsyncGenerator[Arrived, None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nats_bridge.settings import Connection
 from nats_bridge_spark.connections import connection_of
@@ -14,9 +14,6 @@ from nats_bridge_spark.options import READ, duration, flag, given, number
 from nats_transforms.stream_config.start_time import InvalidTimeError, normal_time
 from nats_transforms.subject import is_valid_filter
 from nats_transforms.subject_patterns import Pattern
-
-if TYPE_CHECKING:
-    pass
 
 _FIRST_YEAR, _LAST_YEAR = 1970, 2261
 """Servers count nanoseconds since 1970 in 64 bits, and treat later times as past."""

@@ -76,11 +76,6 @@ class Arrived:
         """Return the first `count` messages."""
         return type(self)(*(part[:count] for part in self._columns))
 
-    def kept(self, kept: np.ndarray) -> Self:
-        """Return the messages for which the mask is true."""
-        mask = pa.array(kept)
-        return type(self)(*(part.filter(mask) for part in self._columns))
-
     def without_size_headers(self) -> Self:
         """Return the messages without the header that servers append to each if they leave out payloads.
 
