@@ -246,7 +246,7 @@ class Rounds:
         publisher = self._publisher = Publisher(
             Outlet(self._connection, f"write to {self._stream}", self._counters, RuleMetrics()),
             target,
-            Terms(exclusive=not self._plan.layout.brings_ids),  # the stream may have stored ids of rows before
+            Terms(exclusive=True),
             life,
             self,
             self._window_of(target),
