@@ -120,7 +120,7 @@ def test_slices_of_a_batch_have_their_own_headers() -> None:
 
 def test_stored_rows_are_left_out_and_others_in_their_place_refused() -> None:
     rows = batch(*((f"s.{i}", b"x", []) for i in range(5)))
-    stored = StoredRows()
+    stored = StoredRows(PLACE)
     for name, operation in operations_of(builder(RowLayout(0, 1, 2)).build(rows, 0))[1:3]:
         known = RowId.parse(operation.split(b"Nats-Msg-Id: ")[1].split(b"\r\n")[0])
         assert known is not None
@@ -181,7 +181,7 @@ def test_rows_of_large_types_behind_others_are_taken_as_they_are() -> None:
 def test_stored_rows_with_own_ids_are_left_out_whatever_their_size() -> None:
     schema = pa.schema([("subject", pa.string()), ("data", pa.binary()), ("id", pa.string())])
     rows = batch(("s.a", b"x", "one"), ("s.b", bytes(6000), "two"), ("s.c", b"y", "three"), schema=schema)
-    stored = StoredRows()
+    stored = StoredRows(PLACE)
     stored.ids.add(b"two")
     again = builder(RowLayout(0, 1, message_id=2), stored)
     made = again.build(rows, 3)

@@ -15,7 +15,6 @@ import hashlib
 import re
 from array import array
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import repeat
 from typing import Final
 
@@ -96,18 +95,43 @@ _LOOK: Final = 0.1
 
 @dataclass(slots=True)
 class StoredRows:
-    """The stored rows of one task.
+    """The rows of a task that the stream has, as far as its messages were read.
 
     Attributes:
-        ids: other ids, of all messages in the range; empty if rows have none.
+        keeps_ids: whether to remember other ids.
         removes: whether the stream's limits remove messages. Then a missing row before an existing one was stored and
             removed. If it were stored again, it would follow later ones, as the newest of its subject.
+        ids: other ids, of all messages that were read.
+        found: the number of rows.
+        earlier: whether a message of an earlier batch was read.
     """
 
+    place: RowPlace
+    keeps_ids: bool = False
+    removes: bool = False
     ids: set[bytes] = field(default_factory=set)
     found: int = 0
-    removes: bool = False
+    earlier: bool = False
     _checks: array[int] = field(default_factory=lambda: array("q"))  # by row; -1 for none
+
+    def take(self, batch: list[Delivered]) -> None:
+        """Note the rows among messages, which may have been read before."""
+        place = self.place
+        prefix, mine = b"spark-%b-" % place.write, place.prefix
+        for _, _, block, _ in batch:
+            value = header_block.read(block, _ID) if block else None
+            if value is None:
+                continue
+            if not value.startswith(prefix):
+                if self.keeps_ids:
+                    self.ids.add(value)
+                continue
+            row = RowId.parse(value)
+            if row is None:
+                continue
+            if value.startswith(mine):
+                self.add(row.row, row.check)
+            self.earlier |= row.place.batch < place.batch
 
     def add(self, row: int, check: int) -> None:
         """Note that a row is stored, with this checksum."""
@@ -154,9 +178,9 @@ class RowSearch:
         All messages of a batch follow all of the previous one, so none can be before that. The rows' own ids do not
         contain their batch; if all rows have one, the whole range is read.
         """
-        found = StoredRows(removes=self._removes)
-        async for piece in backwards(self._replay, first, last, partial(_Rows, self._place, found, self._ids)):
-            if piece.taker.earlier:
+        found = StoredRows(self._place, self._ids, self._removes)
+        async for _ in backwards(self._replay, first, last, lambda: found):
+            if found.earlier:
                 break
         return found
 
@@ -184,7 +208,7 @@ class RowSearch:
             if end <= last:
                 continue
             rows, foreign = found.found, len(found.ids)
-            await read_piece(self._replay, last + 1, end, partial(_Rows, self._place, found, self._ids))
+            await read_piece(self._replay, last + 1, end, lambda: found)
             last = end
             if found.found > rows:
                 looks = 0
@@ -202,35 +226,3 @@ class RowSearch:
                 f" earlier attempt are stored, and it remembers ids for {window:g} s only: give it a duplicate window"
                 f" of {seconds:g} s or more, leave out the ids of the rows, or stop the other clients, and write again"
             )
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Adds the task's rows among messages to `found`.
-
-    Attributes:
-        earlier: whether a message of an earlier batch is among them.
-    """
-
-    place: RowPlace
-    found: StoredRows
-    ids: bool
-    earlier: bool = False
-
-    def take(self, batch: list[Delivered]) -> None:
-        place, found = self.place, self.found
-        prefix, mine = b"spark-%b-" % place.write, place.prefix
-        for _, _, block, _ in batch:
-            value = header_block.read(block, _ID) if block else None
-            if value is None:
-                continue
-            if not value.startswith(prefix):
-                if self.ids:
-                    found.ids.add(value)
-                continue
-            row = RowId.parse(value)
-            if row is None:
-                continue
-            if value.startswith(mine):
-                found.add(row.row, row.check)
-            self.earlier |= row.place.batch < place.batch
