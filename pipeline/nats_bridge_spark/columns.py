@@ -1,7 +1,5 @@
 """The columns of a stored message, for Spark and for Arrow."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import pyarrow as pa

@@ -4,8 +4,6 @@ Options contain paths of secret files, never secrets. The files must exist on ev
 opens its own connections, with the sidecar's code.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager

@@ -3,8 +3,6 @@
 Spark hands options on as text, their names in small letters.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Collection, Mapping

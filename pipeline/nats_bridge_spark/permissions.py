@@ -1,7 +1,5 @@
 """Lists the permissions for a capture and a restore, in nats-server's format."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -3,8 +3,6 @@
 Histories repeat the same subjects, so few of an array's subjects are distinct.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeAlias
 

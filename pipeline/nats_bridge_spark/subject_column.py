@@ -1,7 +1,5 @@
 """`transform_subject`: a column of subjects through a subject transform, with the same engine as the sidecar."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +9,7 @@ from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # mad
 
 from nats_bridge_spark.data_source import use_this_python
 from nats_bridge_spark.errors import OptionError
-from nats_bridge_spark.subject_batch import Array, destinations
+from nats_bridge_spark.subject_batch import destinations
 from nats_transforms.dialect import NEWEST
 from nats_transforms.dialect import dialect as find_dialect
 from nats_transforms.errors import TransformError, UnknownDialectError
@@ -61,10 +59,8 @@ def _function(src: str, dest: str, version: str) -> Any:
     if SparkContext._active_spark_context is not None:  # Spark Connect has none
         use_this_python(SparkContext._active_spark_context)
 
-    def transformed(array: Array) -> Array:
+    def transformed(array: pa.Array) -> pa.Array:  # Spark reads the kind of function from its annotations
         return destinations(transform, array).view(pa.string())  # bytes are not checked, which need not be UTF-8
 
-    # Spark reads the kind of function from its annotations, which it cannot resolve as strings.
-    transformed.__annotations__.update({"array": pa.Array, "return": pa.Array})
     function: Any = arrow_udf(transformed, "string")
     return function.asNondeterministic() if transform.is_random else function

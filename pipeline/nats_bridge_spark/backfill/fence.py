@@ -5,8 +5,6 @@ a consumer, without receiving from it, so another backfill finds it. If the conf
 is taken as well: a sidecar that starts is then on standby, and begins when the job has ended.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -4,8 +4,6 @@ The reply subject of a delivery contains the consumer's data: `$JS.ACK.<stream>.
 sequence>.<consumer sequence>.<time ns>.<pending>`. For a captured message, only sequence and time are real.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterator

@@ -5,8 +5,6 @@ consumer's deliveries. Each round of an entry begins with the copies in the targ
 target contains the only state, and message ids only have to last for messages in flight.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from bisect import bisect_right

@@ -4,16 +4,15 @@ The plan makes the same checks as a start of the sidecar, with the same code, an
 target.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.connection_pool import close_connections, open_connections
+from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.stream_identity import Bounds, KnownStream
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
@@ -39,9 +38,6 @@ from nats_bridge_spark.reports import more
 from nats_bridge_spark.session import run_here
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_transforms.subject import REST, is_subset
-
-if TYPE_CHECKING:
-    from nats_bridge.client.jetstream_api import Json
 
 
 @dataclass(frozen=True, slots=True)

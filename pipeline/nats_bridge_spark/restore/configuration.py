@@ -6,12 +6,10 @@ attempt has another generation, so no message of an earlier attempt can be store
 and settings that act on messages, are set at the end. A member of `metadata` describes the restore.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from nats_bridge.client.jetstream_api import Json
 from nats_transforms.dialect import server_dialect
@@ -74,7 +72,7 @@ class RestoreMark:
         return {MARK: json.dumps(said)}
 
     @classmethod
-    def of(cls, config: Json) -> tuple[RestoreMark | None, bool]:
+    def of(cls, config: Json) -> tuple[Self | None, bool]:
         """Return the mark in a stream's configuration (None without one), and whether the restore is done."""
         try:
             said = json.loads((config.get("metadata") or {})[MARK])

@@ -5,8 +5,6 @@ with its name. When an object is replaced or deleted, they purge its chunks (ADR
 contains the chunks of every object that it has ever seen.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Collection

@@ -7,8 +7,6 @@ with an error if that message cannot be stored, otherwise with an interruption, 
 the stream.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections import deque

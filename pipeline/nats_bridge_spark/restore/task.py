@@ -8,8 +8,6 @@ that the stream refuses shifts those in flight after it. The publisher notices t
 compares the end of the stream with the capture before it continues.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import secrets

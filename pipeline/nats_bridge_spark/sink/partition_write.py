@@ -8,8 +8,6 @@ A micro-batch has no such plan. Its task reads the stream backwards, up to a mes
 process that has written an earlier batch only reads the messages stored since then.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import OrderedDict
 from dataclasses import dataclass

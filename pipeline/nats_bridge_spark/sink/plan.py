@@ -1,11 +1,9 @@
 """The plan of a write, which every task follows: the user's options, the columns of the rows, and the stream's end."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 from uuid import uuid4
 
 from pyspark.sql.types import StructType
@@ -39,7 +37,7 @@ class WriteOptions:
     check_subjects: bool = True
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> WriteOptions:
+    def of(cls, options: Mapping[str, str]) -> Self:
         """Read the options of a data source.
 
         Args:
@@ -101,7 +99,7 @@ class RowLayout:
         return self.message_id is not None and self.headers is None and self.header_block is None
 
     @classmethod
-    def of(cls, schema: StructType, id_column: str | None) -> RowLayout:
+    def of(cls, schema: StructType, id_column: str | None) -> Self:
         """Read a schema.
 
         Args:

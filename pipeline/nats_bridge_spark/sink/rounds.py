@@ -31,8 +31,6 @@ Invariants:
 * A task that makes no progress for `patience` seconds fails with the reason.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import deque

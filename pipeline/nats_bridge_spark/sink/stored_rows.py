@@ -16,7 +16,7 @@ import re
 from array import array
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Final
+from typing import Final, Self
 
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.wire import Delivered
@@ -78,7 +78,7 @@ class RowId:
     check: int
 
     @classmethod
-    def parse(cls, value: bytes | None) -> RowId | None:
+    def parse(cls, value: bytes | None) -> Self | None:
         """Read a header value. Return None if it is not a generated id."""
         shape = _SHAPE.fullmatch(value) if value else None
         if shape is None:

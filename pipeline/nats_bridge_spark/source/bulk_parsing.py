@@ -8,8 +8,6 @@ it. Real messages are sliced with Arrow's offsets, without a copy for each messa
 incomplete message, is left to `nats_bridge.client.wire`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final

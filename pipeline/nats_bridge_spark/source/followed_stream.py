@@ -6,12 +6,10 @@ With the option `stream` an offset is `{"created": …, "messages": …, "sequen
 versions have none. `startTime` is included until a message of that time or later is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp
@@ -90,7 +88,7 @@ class FollowedStream:
     @classmethod
     def of(
         cls, connection: Connection, options: ReadOptions, state: StreamState, begin: Position | None = None
-    ) -> FollowedStream:
+    ) -> Self:
         """Return a stream of a read, by default from its beginning on; `find_beginning` finds that."""
         begin = begin or Position(state.known, 0)
         return cls(connection, options.of_stream(state.name), state, begin, begin.sequence)

@@ -1,7 +1,5 @@
 """A separate event loop in a thread, so connections stay alive while the reader does something else."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator

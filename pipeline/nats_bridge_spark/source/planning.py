@@ -26,14 +26,12 @@ Invariants:
 * Every search ends: a guess is strictly between its neighbours, at least a tenth of their distance from both.
 """
 
-from __future__ import annotations
-
 import os
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Self
 
 from pyspark.sql.datasource import InputPartition
 
@@ -196,9 +194,7 @@ class SequenceCounts:
     ask: Callable[[int], Awaitable[int]] | None
 
     @classmethod
-    async def of(
-        cls, connection: Connection, options: ReadOptions, state: StreamState, first: int, last: int
-    ) -> SequenceCounts:
+    async def of(cls, connection: Connection, options: ReadOptions, state: StreamState, first: int, last: int) -> Self:
         """Count from the first sequence to the last."""
         if state.deleted == () and not options.subjects:
             return cls(first, last, last - first + 1, {}, None)

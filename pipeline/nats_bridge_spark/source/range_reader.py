@@ -1,7 +1,5 @@
 """A batch read: planned once, then each range of a stream read by one task, as record batches."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterator

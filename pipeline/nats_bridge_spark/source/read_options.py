@@ -1,11 +1,9 @@
 """The options of a read, parsed from those of the data source."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Self
 
 from nats_bridge.settings import Connection
 from nats_bridge_spark.connections import connection_of
@@ -49,12 +47,12 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     patience: int = 30
 
-    def of_stream(self, name: str) -> ReadOptions:
+    def of_stream(self, name: str) -> Self:
         """Return the options for one of the streams."""
         return self if name == self.stream else replace(self, stream=name, streams=())
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> ReadOptions:
+    def of(cls, options: Mapping[str, str]) -> Self:
         """Read the options of a data source.
 
         Raises:
@@ -123,12 +121,11 @@ def filters_of(place: str, text: str) -> tuple[str, ...]:
         if not is_valid_filter(one.encode()):
             raise OptionError(f"{place}: '{one}' is not a subject that a consumer can be made for")
     # A filter for everything is no filter. Servers refuse a filter that lies within another.
-    wide = [one for one in filters if not any(_within(one, other) for other in filters if other != one)]
-    return () if ">" in filters else tuple(dict.fromkeys(wide))
-
-
-def _within(one: str, other: str) -> bool:
-    return Pattern.of(one).meet(Pattern.of(other)) == Pattern.of(one)
+    patterns = {one: Pattern.of(one) for one in filters}
+    wide = [
+        one for one in patterns if not any(patterns[one].within(patterns[other]) for other in patterns if other != one)
+    ]
+    return () if ">" in filters else tuple(wide)
 
 
 def time_of(place: str, text: str) -> str:

@@ -1,7 +1,5 @@
 """Messages that arrived, column by column, and record batches of their wanted columns. Nothing is made per message."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The state of a stream, as its server reports it."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence
