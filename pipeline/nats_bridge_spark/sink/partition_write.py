@@ -20,6 +20,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.kinds.copying.target import Target
+from nats_bridge.kinds.copying.writing.in_flight import LEAST
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.row_bundle import rows_together
@@ -70,7 +71,7 @@ class PartitionWrite:
         if not batch.num_rows:
             return
         rounds, builder = self._begun = self._begun or await self._begin(batch)
-        step = rows_together(batch, rounds.most_unconfirmed // 8)
+        step = rows_together(batch, LEAST // 8)
         for at in range(0, batch.num_rows, step):
             await rounds.send(builder.build(batch.slice(at, step), self._rows + at))
         self._rows += batch.num_rows

@@ -51,7 +51,7 @@ from nats_bridge.kinds.copying.encoder import Operation
 from nats_bridge.kinds.copying.position.entry_streams import last_sequence_after_sent
 from nats_bridge.kinds.copying.round import RoundLife
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.writing.in_flight import LEAST, Window
+from nats_bridge.kinds.copying.writing.in_flight import Window
 from nats_bridge.kinds.copying.writing.publisher import Outlet, Publisher
 from nats_bridge.kinds.copying.writing.publishing import Terms
 from nats_bridge.observability.rule_metrics import RuleMetrics
@@ -60,12 +60,10 @@ from nats_bridge_spark.row_bundle import RowBundle, first_with
 from nats_bridge_spark.sink.plan import WritePlan
 from nats_bridge_spark.sink.stored_rows import RowPlace, RowSearch, StoredRows
 from nats_bridge_spark.source.stream_state import state_of
-from nats_transforms.dialect import server_dialect
 
 _Answer = TypeVar("_Answer")
 
 _AGAIN: Final = "begin the write again"
-_MOST: Final = 4 * LEAST  # messages in flight
 _LONG_WINDOW: Final = 60 * 10**9  # nanoseconds
 _DOUBTED: Final = 1024  # messages that a publisher may ask for again after it has reported that they are stored
 
@@ -79,13 +77,11 @@ class Rounds:
     Attributes:
         patience: seconds for which the server may be down, or the stream refuse to store.
         interruptions: how often it had to read which rows were stored.
-        most_unconfirmed: the number of rows that may be in flight.
     """
 
     def __init__(self, plan: WritePlan, place: RowPlace, connection: Connection) -> None:
         self.patience = plan.options.patience
         self.interruptions = 0
-        self.most_unconfirmed = LEAST
         self._plan = plan
         self._place = place
         self._connection = connection
@@ -247,7 +243,7 @@ class Rounds:
             Terms(exclusive=True),
             life,
             self,
-            self._window_of(target),
+            Window.shared(1, self._connection.server_version),
         )
         await publisher.subscribe()
         try:
@@ -266,13 +262,6 @@ class Rounds:
         publisher.continue_after(last)
         life.happened("opened")
         return last
-
-    def _window_of(self, target: Target) -> Window:
-        # With more in flight, the server waits for the task less often. But a repeated request must be processed while
-        # the ids of the first one are remembered.
-        is_short = server_dialect(self._connection.server_version).stream_queue_is_short
-        self.most_unconfirmed = LEAST if is_short or target.window_ns < _LONG_WINDOW else _MOST
-        return Window(self.most_unconfirmed, least=self.most_unconfirmed)
 
     def _check_subjects(self, target: Target) -> None:
         for bundle, _ in self._in_flight:
