@@ -12,7 +12,6 @@ from typing import Final
 
 from nats_bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.consuming.stream_range import messages
 
 _OBJECTS: Final = "$O."
 _CHUNKS: Final = ".C."
@@ -44,17 +43,16 @@ async def purge_orphans(api: JetStreamApi, stream: str, subjects: Collection[str
 
 async def _named(api: JetStreamApi, stream: str, prefix: str) -> set[str] | None:
     """Return the ids in the metadata of objects; None if any of it cannot be read."""
-    newest: dict[bytes, str] = {}
-    last = int((await api.stream_info(stream))["state"]["last_seq"])
+    named: set[str] = set()
     replay = Replay(api, stream, (f"{prefix}{_DESCRIPTIONS}>",))
-    async with contextlib.aclosing(messages(replay, 1, last)) as metadata:
-        async for subject, _, _, payload in metadata:
+    async with contextlib.aclosing(replay.last_per_subject()) as batches:
+        async for *_, payload in (message async for batch in batches for message in batch):
             try:
                 described = json.loads(payload)
-                newest[subject] = "" if described.get("deleted") else str(described["nuid"])
+                named.add("" if described.get("deleted") else str(described["nuid"]))
             except (ValueError, KeyError, AttributeError):
                 return None
-    return set(newest.values())
+    return named
 
 
 async def _subjects(api: JetStreamApi, stream: str, filtered: str) -> list[str]:

@@ -63,6 +63,9 @@ _PIECE: Final = 2048
 _SUBJECTS: Final = 1 << 16
 """Subjects whose destinations are remembered."""
 
+_PATIENCE: Final = 60.0
+"""Seconds without progress after which the restore ends."""
+
 _IDS: Final = 1 << 18
 """Message ids that are sent before it waits until the stream has forgotten them."""
 
@@ -99,7 +102,6 @@ class StreamRestore:
 
     Attributes:
         history: the captured messages; they end with the last sequence of the stream.
-        patience: seconds without progress after which it ends.
         counts: the numbers of messages that were `restored`, `unselected` and `changed`.
     """
 
@@ -108,7 +110,6 @@ class StreamRestore:
     sourcing: Sourcing | None
     history: MessageHistory
     known: KnownStream
-    patience: float = 60.0
     counts: dict[str, int] = field(default_factory=lambda: {"restored": 0, "unselected": 0, "changed": 0})
     reached: int = 0
     _counted: int = 0  # the last sequence that counts have
@@ -128,7 +129,7 @@ class StreamRestore:
             PipelineError: another process has changed it.
         """
         loop = asyncio.get_running_loop()
-        until = loop.time() + self.patience
+        until = loop.time() + _PATIENCE
         while True:
             before = self.reached
             try:
@@ -137,7 +138,7 @@ class StreamRestore:
                 if isinstance(error, ApiError) and not error.passing:
                     raise
                 if self.reached > before:
-                    until = loop.time() + self.patience
+                    until = loop.time() + _PATIENCE
                 why = str(error)
             try:
                 async with asyncio.timeout_at(until):
@@ -145,7 +146,7 @@ class StreamRestore:
                     await connection.connected()
             except TimeoutError:
                 raise UnreachableError(
-                    f"stream '{self.stream}' at {', '.join(connection.servers)} takes nothing for {self.patience:g} s"
+                    f"stream '{self.stream}' at {', '.join(connection.servers)} takes nothing for {_PATIENCE:g} s"
                     f" ({why}); run the restore again"
                 ) from None
 
