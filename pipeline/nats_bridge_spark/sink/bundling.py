@@ -29,8 +29,6 @@ Invariants:
 * A row is left out only if the stream has it, or is known to have had it.
 """
 
-from __future__ import annotations
-
 import sys
 from array import array
 from collections.abc import Sequence
@@ -257,7 +255,7 @@ def _are_plain_ids(ids: pa.Array) -> bool:
     return pc.min(pc.binary_length(ids)).as_py() > 0 and not any(mark in text for mark in (b"\n", b"\r", b" ", b"\t"))
 
 
-def _hexadecimal(numbers: array[int]) -> pa.Array:
+def _hexadecimal(numbers: "array[int]") -> pa.Array:
     """Each number of four bytes as eight digits."""
     if sys.byteorder == "little":
         numbers.byteswap()

@@ -40,7 +40,7 @@ from typing import Any, Final, TypeVar
 import pyarrow.compute as pc
 
 from nats_bridge.client.connection import Connection
-from nats_bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
+from nats_bridge.client.jetstream_api import NOT_ENABLED, Json
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.stream_identity import Bounds, KnownStream
 from nats_bridge.client.tasks import end_tasks
@@ -59,7 +59,7 @@ from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableEr
 from nats_bridge_spark.row_bundle import RowBundle, first_with
 from nats_bridge_spark.sink.plan import WritePlan
 from nats_bridge_spark.sink.stored_rows import RowPlace, RowSearch, StoredRows
-from nats_bridge_spark.source.stream_state import state_of
+from nats_bridge_spark.source.stream_state import stream_info
 
 _Answer = TypeVar("_Answer")
 
@@ -181,7 +181,7 @@ class Rounds:
         Raises:
             PipelineError: it does not exist, is another one than before, or the server is away.
         """
-        info = await self.patiently(self._connection.api.stream_info, self._stream)
+        info = await self.patiently(stream_info, self._connection, self._stream)
         if self._known is not None and self._known.differs(str(info["created"]), Bounds.of(info)):
             raise DataLostError(
                 f"{self._where} was recreated while it was written to: what was stored before is gone with it; {_AGAIN}"
@@ -193,12 +193,16 @@ class Rounds:
         """Return the answer to a request, repeated while waiting can help."""
         deadline: float | None = None
         while True:
-            await self._connected()
+            try:
+                async with asyncio.timeout(self.patience):
+                    await self._connection.connected()
+            except TimeoutError:
+                raise UnreachableError(
+                    f"the connection to {self._servers} was lost and is not back after {self.patience:g} s"
+                ) from None
             try:
                 return await ask(*args)
             except ApiError as error:
-                if error.err_code == STREAM_NOT_FOUND:
-                    await state_of(self._connection, self._stream)  # which raises the error
                 if not error.passing or error.err_code == NOT_ENABLED:
                     raise
                 now = asyncio.get_running_loop().time()
@@ -295,15 +299,6 @@ class Rounds:
             await self.patiently(self._round)
             if self._life.stopped_sending:
                 await LEADER_AWAY.pause()
-
-    async def _connected(self) -> None:
-        try:
-            async with asyncio.timeout(self.patience):
-                await self._connection.connected()
-        except TimeoutError:
-            raise UnreachableError(
-                f"the connection to {self._servers} was lost and is not back after {self.patience:g} s"
-            ) from None
 
     # -- reports of the publisher and the clock ----------------------------------------------------------------------
 

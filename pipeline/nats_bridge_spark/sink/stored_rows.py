@@ -8,8 +8,6 @@ write), the partition, the row's number in it from 0, and a checksum of the mess
 the same ids, as long as its input is the same and in the same order; the checksum shows when it is not.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import re
@@ -112,7 +110,7 @@ class StoredRows:
     ids: set[bytes] = field(default_factory=set)
     found: int = 0
     earlier: bool = False
-    _checks: array[int] = field(default_factory=lambda: array("q"))  # by row; -1 for none
+    _checks: "array[int]" = field(default_factory=lambda: array("q"))  # by row; -1 for none
 
     def take(self, batch: list[Delivered]) -> None:
         """Note the rows among messages, which may have been read before."""

@@ -1,7 +1,5 @@
 """The writers of the data source: planned on the driver, run in tasks, summed up on the driver."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys
@@ -26,41 +24,6 @@ _OVERWRITE: Final = (
     'mode overwrite: a stream is not overwritten, only appended to: .mode("append"); to start over, purge it first'
     " (nats stream purge)"
 )
-
-
-def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamWriter:
-    """Plan a batch write, after requesting the end of the stream.
-
-    Raises:
-        PipelineError: (marked) options or columns are wrong, or the stream does not exist.
-    """
-
-    async def target(options: WriteOptions) -> StreamState:
-        async with connected_by_options(options.connection) as link:
-            return await state_of(link, options.stream)
-
-    with marking():
-        plan = _plan_of(options, schema, overwrite, streaming=False)
-        write_id, after = named_write(plan.options.write_id)
-        state = asyncio.run(target(plan.options))
-        end = after if plan.options.write_id else state.last
-        return JetStreamWriter(replace(plan, write_id=write_id, after=end, known=state.known))
-
-
-def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamStreamWriter:
-    """Return the writer of a micro-batch. Spark requests one for each batch, and another one to commit it.
-
-    Arguments and errors are those of `batch_writer`. It sends no requests to servers.
-    """
-    with marking():
-        return JetStreamStreamWriter(_plan_of(options, schema, overwrite, streaming=True))
-
-
-def _plan_of(options: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> WritePlan:
-    if overwrite:
-        raise OptionError(_OVERWRITE)
-    read = WriteOptions.of(options)
-    return WritePlan(read, RowLayout.of(schema, read.id_column), streaming=streaming)
 
 
 class _Writer:
@@ -108,13 +71,42 @@ class JetStreamWriter(_Writer, DataSourceArrowWriter):
 
 
 class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Writes micro-batches to a stream."""
+    """Writes micro-batches to a stream. Stored rows of a failed one stay, and are found when it is repeated."""
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Note that a micro-batch is stored."""
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: stored rows of a failed micro-batch stay, and are found when it is repeated."""
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamWriter:
+    """Plan a batch write, after requesting the end of the stream.
+
+    Raises:
+        PipelineError: (marked) options or columns are wrong, or the stream does not exist.
+    """
+
+    async def target(options: WriteOptions) -> StreamState:
+        async with connected_by_options(options.connection) as link:
+            return await state_of(link, options.stream)
+
+    with marking():
+        plan = _plan_of(options, schema, overwrite, streaming=False)
+        write_id, after = named_write(plan.options.write_id)
+        state = asyncio.run(target(plan.options))
+        end = after if plan.options.write_id else state.last
+        return JetStreamWriter(replace(plan, write_id=write_id, after=end, known=state.known))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamStreamWriter:
+    """Return the writer of a micro-batch. Spark requests one for each batch, and another one to commit it.
+
+    Arguments and errors are those of `batch_writer`. It sends no requests to servers.
+    """
+    with marking():
+        return JetStreamStreamWriter(_plan_of(options, schema, overwrite, streaming=True))
+
+
+def _plan_of(options: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> WritePlan:
+    if overwrite:
+        raise OptionError(_OVERWRITE)
+    read = WriteOptions.of(options)
+    return WritePlan(read, RowLayout.of(schema, read.id_column), streaming=streaming)
 
 
 def _task(plan: WritePlan) -> TaskPlace:
