@@ -1,7 +1,5 @@
 """Messages in columns, whose bytes Arrow joins all at once."""
 
-from __future__ import annotations
-
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -67,7 +65,7 @@ class RowBundle:
         written: list[bytes] = part._joined(b"").to_pylist()
         return [(b"%d" % name, data) for name, data in zip(part.names, written, strict=True)]
 
-    def kept(self, rows: list[int]) -> RowBundle:
+    def kept(self, rows: list[int]) -> "RowBundle":
         """Some of the rows, by their places here."""
         if len(rows) == len(self.names):
             return self
@@ -75,11 +73,11 @@ class RowBundle:
         names = [self.names[row] for row in rows]
         return RowBundle(names, self.subjects.take(at), self.blocks.take(at), self.payloads.take(at))
 
-    def behind(self, name: int) -> RowBundle:
+    def behind(self, name: int) -> "RowBundle":
         """Return the rows that follow a name."""
         return self.between(bisect_right(self.names, name), len(self))
 
-    def spread(self, names: range, other: tuple[bytes, bytes, bytes]) -> RowBundle:
+    def spread(self, names: range, other: tuple[bytes, bytes, bytes]) -> "RowBundle":
         """Return the rows among others, which are all alike, so that there is one for each name.
 
         Args:
@@ -94,7 +92,7 @@ class RowBundle:
         ]
         return RowBundle(names, *taken)
 
-    def between(self, start: int, stop: int) -> RowBundle:
+    def between(self, start: int, stop: int) -> "RowBundle":
         """Return the rows at these places, without the last one."""
         parts = (part.slice(start, stop - start) for part in (self.subjects, self.blocks, self.payloads))
         return RowBundle(self.names[start:stop], *parts)

@@ -139,29 +139,22 @@ class FollowedStream:
             self.connection, self.name, self.options.subjects, self.done + 1, self.last, unknown=True
         )
 
-    def require_same(self, position: Position) -> None:
-        """Check that it is the stream of a position.
-
-        Raises:
-            DataLostError: the stream was recreated.
-        """
-        state = self.state
-        if position.sequence and state.is_another_than(position.stream):
-            raise DataLostError(
-                f"stream '{state.name}': was recreated at {state.created}; the checkpoint is of the one of"
-                f" {position.stream.created}: begin with a new checkpoint location"
-            )
-
-    def check(self) -> None:
-        """Check that it is the stream of the begin, and has the next messages.
+    def check(self, *ends: Position) -> None:
+        """Check that it is the stream of the begin and of other positions, and has the next messages.
 
         Raises:
             DataLostError: the stream was recreated, or has removed the next messages.
         """
-        self.require_same(self.begin)
+        state = self.state
+        for position in (self.begin, *ends):
+            if position.sequence and state.is_another_than(position.stream):
+                raise DataLostError(
+                    f"stream '{state.name}': was recreated at {state.created}; the checkpoint is of the one of"
+                    f" {position.stream.created}: begin with a new checkpoint location"
+                )
         if self.options.fail_on_data_loss:
             remedy = "set failOnDataLoss=false to continue without them, or begin with a new checkpoint location"
-            self.state.require_held(self.done + 1, self.state.first, remedy)
+            state.require_held(self.done + 1, state.first, remedy)
 
     @property
     def end(self) -> Position:
@@ -192,8 +185,7 @@ class FollowedStream:
         Raises:
             DataLostError: the stream was recreated, or has removed the next messages.
         """
-        self.check()
-        self.require_same(end)
+        self.check(end)
         first, last = max(self.done + 1, self.state.first), end.sequence
         if first > last:
             return []
