@@ -14,20 +14,23 @@ Array: TypeAlias = Any
 """A `pyarrow.Array`, which comes without annotations."""
 
 
-def by_subject(function: Callable[[bytes], object], subjects: Array, kind: pa.DataType) -> Array:
+def by_subject(
+    function: Callable[[bytes], object], subjects: Array, kind: pa.DataType, *, varies: bool = False
+) -> Array:
     """Return the results of a function for each subject of an array; null for null.
 
     Args:
         function: called once for each distinct subject; None becomes null.
         subjects: strings or binary, also large ones.
+        varies: whether the function is called for each subject, because its results vary.
     """
+    if varies:
+        each = subjects.cast(pa.binary()).to_pylist()
+        return pa.array([None if subject is None else function(subject) for subject in each], kind)
     distinct = subjects.cast(pa.binary()).dictionary_encode()
     return pa.array(map(function, distinct.dictionary.to_pylist()), kind).take(distinct.indices)
 
 
 def destinations(transform: Transform, subjects: Array) -> Array:
     """Return subjects through a transform, as binary; null for null, and null if the source does not match."""
-    if not transform.is_random:
-        return by_subject(transform.apply, subjects, pa.binary())
-    each = subjects.cast(pa.binary()).to_pylist()
-    return pa.array([None if subject is None else transform.apply(subject) for subject in each], pa.binary())
+    return by_subject(transform.apply, subjects, pa.binary(), varies=transform.is_random)

@@ -5,7 +5,6 @@ sequence>.<consumer sequence>.<time ns>.<pending>`. For a captured message, only
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -41,13 +40,6 @@ class MessageHistory:
 
     last: int
     rows: Callable[[int], AsyncGenerator[pa.RecordBatch, None]]
-
-    async def after(self, sequence: int) -> AsyncGenerator[list[Delivered], None]:
-        """Yield the messages after a sequence, in order."""
-        async with contextlib.aclosing(self.rows(sequence + 1)) as batches:
-            async for rows in batches:
-                for piece in pieces(rows):
-                    yield deliveries(piece)
 
 
 def live_history(connection: Connection, stream: str, last: int, subjects: tuple[str, ...]) -> MessageHistory:

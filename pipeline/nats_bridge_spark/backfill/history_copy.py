@@ -26,7 +26,7 @@ from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry import CopyEntry, EntryContext, EntryPlan
 from nats_bridge.kinds.copying.round import Round
 from nats_bridge.observability.rule_metrics import RuleMetrics
-from nats_bridge_spark.backfill.history import MessageHistory
+from nats_bridge_spark.backfill.history import MessageHistory, deliveries, pieces
 from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError
 
 _READ_AHEAD: Final = 8
@@ -183,9 +183,10 @@ class _HistoryReader:
 
     async def _reading(self) -> None:
         try:
-            async with contextlib.aclosing(self._copy.history.after(self.handled)) as batches:
+            async with contextlib.aclosing(self._copy.history.rows(self.handled + 1)) as batches:
                 async for batch in batches:
-                    await self._read.put(batch)
+                    for piece in pieces(batch):
+                        await self._read.put(deliveries(piece))
             await self._read.put(None)
         except Exception as error:
             self._copy.end(error)

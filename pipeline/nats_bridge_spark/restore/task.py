@@ -172,7 +172,7 @@ class _Round:
         self._fillers = 0  # that the stream may contain
         self._is_random = work.sourcing is not None and any(part.is_random for part in work.sourcing.transforms)
         self._ids: dict[bytes, None] = {}  # that the stream may remember, in the order of sending
-        self._destination = lru_cache(_SUBJECTS)(self._new_destination)
+        self._destination = self._new_destination if self._is_random else lru_cache(_SUBJECTS)(self._new_destination)
 
     async def run(self) -> None:
         work, api = self._work, self._connection.api
@@ -227,7 +227,7 @@ class _Round:
     def _selected(self, rows: pa.RecordBatch) -> _Selected:
         subjects, sequences, _, blocks, payloads = rows.columns
         numbers: list[int] = sequences.to_pylist()
-        subjects = self._destinations(subjects.cast(pa.binary()))
+        subjects = by_subject(self._destination, subjects, pa.binary(), varies=self._is_random)
         blocks, payloads = blocks.fill_null(b""), payloads.fill_null(b"")
         names = numbers
         if subjects.null_count:
@@ -256,13 +256,8 @@ class _Round:
             )
         return _Selected(messages, ids, numbers, changed)
 
-    def _destinations(self, subjects: pa.Array) -> pa.Array:
-        """Return the destination of each message; null for an unselected one."""
-        if self._is_random:
-            return pa.array(map(self._new_destination, subjects.to_pylist()), pa.binary())
-        return by_subject(self._destination, subjects, pa.binary())
-
     def _new_destination(self, subject: bytes) -> bytes | None:
+        """Return the destination of a message; None for an unselected one."""
         sourcing = self._work.sourcing
         destination = subject if sourcing is None else sourcing.destination(subject)
         code = None if destination is None else unpublishable(destination)
