@@ -33,6 +33,7 @@ Invariants:
 
 import asyncio
 import contextlib
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -279,11 +280,11 @@ class Rounds:
             await waiting
 
     def _forget_stored(self) -> None:
-        unconfirmed = self._present.in_flight.messages
-        rest = sum(len(messages) for messages, _ in self._in_flight)
-        while self._in_flight and rest - len(self._in_flight[0][0]) >= unconfirmed + _DOUBTED:
-            rest -= len(self._in_flight.popleft()[0])
-        self._end = max(self._end, self.last)
+        name, end = self._present.confirmed
+        stored = sum(bisect_right(messages.names, name) for messages, _ in self._in_flight)
+        while self._in_flight and stored - len(self._in_flight[0][0]) >= _DOUBTED:
+            stored -= len(self._in_flight.popleft()[0])
+        self._end = max(self._end, end)
 
     async def _recovered(self) -> None:
         """Begin the next round after an interrupted one."""
