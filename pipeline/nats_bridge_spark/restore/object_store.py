@@ -5,7 +5,6 @@ with its name. When an object is replaced or deleted, they purge its chunks (ADR
 contains the chunks of every object that it has ever seen.
 """
 
-import contextlib
 import json
 from collections.abc import Collection
 from typing import Final
@@ -43,16 +42,12 @@ async def purge_orphans(api: JetStreamApi, stream: str, subjects: Collection[str
 
 async def _named(api: JetStreamApi, stream: str, prefix: str) -> set[str] | None:
     """Return the ids in the metadata of objects; None if any of it cannot be read."""
-    named: set[str] = set()
     replay = Replay(api, stream, (f"{prefix}{_DESCRIPTIONS}>",))
-    async with contextlib.aclosing(replay.last_per_subject()) as batches:
-        async for *_, payload in (message async for batch in batches for message in batch):
-            try:
-                described = json.loads(payload)
-                named.add("" if described.get("deleted") else str(described["nuid"]))
-            except (ValueError, KeyError, AttributeError):
-                return None
-    return named
+    described = [payload async for batch in replay.last_per_subject() for *_, payload in batch]
+    try:
+        return {"" if each.get("deleted") else str(each["nuid"]) for each in map(json.loads, described)}
+    except (ValueError, KeyError, AttributeError):
+        return None
 
 
 async def _subjects(api: JetStreamApi, stream: str, filtered: str) -> list[str]:
