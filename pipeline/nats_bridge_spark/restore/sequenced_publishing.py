@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.pub_ack import PubAck
@@ -63,10 +63,8 @@ class SequencedPublishing:
         self._size += size
         client.write_raw(messages.written(b"%b.%d" % (self._inbox, self._sent)))
         if client.unsent_bytes > _MOST_UNSENT:
-            try:
+            with suppress(ConnectionError):  # which the next check finds
                 await client.drained()
-            except ConnectionError:
-                self._disconnected()
         while self._sent - self.confirmed > LEAST or self._size > LEAST_SIZE:
             await self._answer()
         self._check()

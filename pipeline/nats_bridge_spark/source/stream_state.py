@@ -101,8 +101,13 @@ async def states_of(connection: Connection, wanted: Sequence[str], left_out: set
         OptionError: the consumers of a named stream decide which messages it keeps.
         PipelineError: a named stream does not exist.
     """
+    patterns = [re.compile(".*".join(map(re.escape, one.split("*")))) for one in wanted if "*" in one]
+    names = {one for one in wanted if "*" not in one}
+    if patterns:
+        there = await connection.api.stream_names()
+        names.update(name for name in there if any(pattern.fullmatch(name) for pattern in patterns))
     states = []
-    for name in await _names_of(connection, wanted):
+    for name in sorted(names):
         state = await state_of(connection, name)
         if state.limits or name in wanted:
             state.require_limits("read")
@@ -117,16 +122,6 @@ async def states_of(connection: Connection, wanted: Sequence[str], left_out: set
     return states
 
 
-async def _names_of(connection: Connection, wanted: Sequence[str]) -> list[str]:
-    """Return the sorted names of a read's streams; named ones even if they do not exist."""
-    patterns = [re.compile(".*".join(map(re.escape, one.split("*")))) for one in wanted if "*" in one]
-    found = {one for one in wanted if "*" not in one}
-    if patterns:
-        there = await connection.api.stream_names()
-        found.update(name for name in there if any(pattern.fullmatch(name) for pattern in patterns))
-    return sorted(found)
-
-
 async def state_of(connection: Connection, stream: str, *, listing: bool = False) -> StreamState:
     """Ask for a stream's state.
 
@@ -139,7 +134,24 @@ async def state_of(connection: Connection, stream: str, *, listing: bool = False
     info = await stream_info(connection, stream)
     if listing and 0 < int(info["state"].get("num_deleted", 0)) <= _LISTED:
         info = await stream_info(connection, stream, deleted=True)
-    return _state(stream, info)
+    state, config = info["state"], info["config"]
+    deleted: tuple[int, ...] | None = tuple(sorted(state.get("deleted") or ()))
+    if len(deleted or ()) != int(state.get("num_deleted", 0)):
+        deleted = None
+    return StreamState(
+        name=stream,
+        known=KnownStream.of(info),
+        bounds=Bounds.of(info),
+        first=int(state["first_seq"]),
+        last=int(state["last_seq"]),
+        last_time=str(state["last_ts"]),
+        messages=int(state["messages"]),
+        size=int(state["bytes"]),
+        deleted=deleted,
+        limits=config.get("retention", "limits") == "limits",
+        removes=removes_messages(config),
+        drops=_drops(config),
+    )
 
 
 async def holds_any(
@@ -172,28 +184,12 @@ async def stream_info(connection: Connection, stream: str, *, deleted: bool = Fa
     except ApiError as error:
         if error.err_code != STREAM_NOT_FOUND:
             raise
-        raise PipelineError(await _missing(connection, stream)) from None
-
-
-def _state(stream: str, info: Json) -> StreamState:
-    state, config = info["state"], info["config"]
-    deleted: tuple[int, ...] | None = tuple(sorted(state.get("deleted") or ()))
-    if len(deleted or ()) != int(state.get("num_deleted", 0)):
-        deleted = None
-    return StreamState(
-        name=stream,
-        known=KnownStream.of(info),
-        bounds=Bounds.of(info),
-        first=int(state["first_seq"]),
-        last=int(state["last_seq"]),
-        last_time=str(state["last_ts"]),
-        messages=int(state["messages"]),
-        size=int(state["bytes"]),
-        deleted=deleted,
-        limits=config.get("retention", "limits") == "limits",
-        removes=removes_messages(config),
-        drops=_drops(config),
-    )
+        try:
+            names = sorted(await connection.api.stream_names())
+        except ApiError:
+            names = []
+        has = f"; there are {', '.join(names[:10])}{', …' if len(names) > 10 else ''}" if names else ""
+        raise PipelineError(f"stream '{stream}': not found at {', '.join(connection.servers)}{has}") from None
 
 
 def removes_messages(config: Json) -> bool:
@@ -218,12 +214,3 @@ def _drops(config: Json) -> bool:
     if any(int(config.get(limit) or -1) > 0 for limit in limits):
         return True
     return int(config.get("max_msgs_per_subject") or -1) < 1 and not config.get("deny_purge")
-
-
-async def _missing(connection: Connection, stream: str) -> str:
-    try:
-        names = sorted(await connection.api.stream_names())
-    except ApiError:
-        names = []
-    has = f"; there are {', '.join(names[:10])}{', …' if len(names) > 10 else ''}" if names else ""
-    return f"stream '{stream}': not found at {', '.join(connection.servers)}{has}"
