@@ -40,22 +40,19 @@ class HistoryCopy:
     Attributes:
         patience: seconds for which a server may be down, or the target full, before the copy ends.
         held: the source's sequence up to which the target has confirmed everything.
+        read: the number of messages that were handed on, each counted once.
         handed: the sequence of the last one.
     """
 
     plan: EntryPlan
     history: MessageHistory
     known: KnownStream
-    first: int
+    held: int
     patience: float = 60.0
     counters: CopyCounters = field(default_factory=CopyCounters)
-    held: int = field(init=False)
-    read: int = field(init=False, default=0)
-    handed: int = field(init=False)
+    read: int = 0
+    handed: int = 0
     _over: asyncio.Future[None] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.held = self.handed = self.first - 1
 
     async def run(self, source: Connection, target: Connection) -> None:
         """Copy it.

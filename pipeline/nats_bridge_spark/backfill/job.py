@@ -174,7 +174,7 @@ async def entry_copy(
         plan=replace(_beginning(plan, first), filters=subjects),
         history=history,
         known=KnownStream.of(source_info),
-        first=first,
+        held=first - 1,
         patience=request.patience,
     )
 
@@ -253,14 +253,14 @@ def backfill(settings: Settings, request: BackfillRequest) -> list[EntrySummary]
 
 def _copied(copy: HistoryCopy, source: Connection, target: Connection, loop: LoopThread) -> EntrySummary:
     began = time.monotonic()
-    plan, first, last = copy.plan, copy.first, copy.history.last
+    plan, first, last = copy.plan, copy.held + 1, copy.history.last
     summary = EntrySummary(plan.source.name, plan.stream, first, last, next_sequence=max(last + 1, first))
     if first > last:
         return summary
     name = f"backfill {plan.source.name} → {plan.stream}"
     with watched(None, name, total=last - first + 1) as progress:
         progress.kept = _KEPT
-        progress.enter("copying", count=lambda: copy.handed - first + 1)
+        progress.enter("copying", count=lambda: max(copy.handed - first + 1, 0))
         run_here(loop, copy.run(source, target))
         progress.add(copy.read)
     counters = copy.counters
