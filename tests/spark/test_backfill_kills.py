@@ -166,7 +166,7 @@ THEN: Any = {
 def test_a_target_that_has_less_than_it_had_confirmed_ends_the_task() -> None:
     plan: Any = SimpleNamespace(rule="rule", stream="T", source=SimpleNamespace(name="S"))
     history: Any = None
-    copy = HistoryCopy(plan, history, known=KnownStream("then"), first=11)
+    copy = HistoryCopy(plan, history, known=KnownStream("then"), held=10)
     copy.check(10, THEN)
     with pytest.raises(DataLostError, match="comes from 'S' up to sequence 9, and has held it up to 10 since"):
         copy.check(9, THEN)
