@@ -43,10 +43,10 @@ class RowBundle:
         """Bytes of each message's header block and payload."""
         return pc.add(pc.binary_length(self.blocks), pc.binary_length(self.payloads))
 
-    @property
-    def longest(self) -> int:
-        """The largest of these; 0 without messages."""
-        return pc.max(self.totals).as_py() or 0
+    def first_above(self, limit: int) -> tuple[int, int] | None:
+        """Return the place and the total of the first message with a larger one; None without one."""
+        at = pc.index(pc.greater(self.totals, limit), True).as_py()
+        return None if at < 0 else (at, self.totals[at].as_py())
 
     def written(self, replies: bytes | list[bytes]) -> bytes:
         """Return the protocol's operations, in order.

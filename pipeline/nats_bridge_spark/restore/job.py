@@ -1,7 +1,5 @@
 """Runs a restore: checks everything first, then restores stream after stream."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -180,55 +178,6 @@ def _saved(place: Place) -> _Saved:
     return _Saved(place, stream, capture_in(place))
 
 
-async def _planned(request: RestoreRequest, loop: LoopThread, connection: Connection, saved: _Saved) -> _Job:
-    """Check one stream. An existing one is found first, because nothing else about it matters.
-
-    Raises:
-        StreamExistsError: the stream exists, and no earlier run of this restore made it.
-        OptionError: the server, or another stream, does not allow it.
-    """
-    name, capture = request.name or saved.stream.name, saved.capture
-    sourcing, subjects = None, list[str]()
-    if request.transform:
-        sourcing = transform_of(*request.transform, saved.stream.name)
-        stored = [pattern.decode() for pattern in destinations(sourcing)]
-        subjects = [] if ">" in stored else list(dict.fromkeys(stored))
-    created = capture.extent.created if capture else ""
-    mark = RestoreMark(saved.stream.name, created, " ".join(request.transform or ()))
-    there: Json | None = None
-    try:
-        there = await connection.api.stream_info(name)
-    except ApiError as error:
-        if error.err_code != STREAM_NOT_FOUND:
-            raise
-    if there is not None and RestoreMark.of(there["config"])[0] != mark:
-        raise StreamExistsError(
-            f"stream '{name}': exists, with {counted(int(there['state']['messages']), 'message')}: restore it under"
-            " another name with --as NAME, or delete the stream first if you no longer need it"
-        )
-    config = restored_config(saved.stream.config, name, subjects, request.without)
-    if config.get("allow_msg_counter"):
-        raise OptionError(
-            f"stream '{name}': adds up counters (allow_msg_counter), which would add what is restored a second time:"
-            " leave it out with --stream, and copy it by a rule"
-        )
-    unknown, refusal = unsupported(config, connection.server_version)
-    place = f"stream '{name}' (saved from {saved.stream.server}): the server is {connection.server_version}, and"
-    if refusal:
-        raise OptionError(f"{place} refuses its configuration: {refusal}; use --without MEMBER to leave something out")
-    if unknown:
-        options = " ".join(f"--without {member}" for member in unknown)
-        raise OptionError(f"{place} does not know {', '.join(unknown)}: say {options} to restore it without")
-    for subject in config["subjects"] if there is None else ():
-        # The stream could not be opened in the end.
-        if others := [other for other in await connection.api.stream_names(subject=subject) if other != name]:
-            raise OptionError(
-                f"stream '{name}': its subject '{subject}' is stored by stream '{others[0]}' already: delete that one,"
-                " or give this one other subjects with --transform SRC DEST"
-            )
-    return _Job(request, loop, connection, saved, sourcing, config, mark, there)
-
-
 @dataclass(frozen=True, slots=True)
 class _Job:
     """One stream of a restore.
@@ -364,3 +313,52 @@ class _Job:
                 ) from None
             made.append(each.name)
         summary.consumers = tuple(made)
+
+
+async def _planned(request: RestoreRequest, loop: LoopThread, connection: Connection, saved: _Saved) -> _Job:
+    """Check one stream. An existing one is found first, because nothing else about it matters.
+
+    Raises:
+        StreamExistsError: the stream exists, and no earlier run of this restore made it.
+        OptionError: the server, or another stream, does not allow it.
+    """
+    name, capture = request.name or saved.stream.name, saved.capture
+    sourcing, subjects = None, list[str]()
+    if request.transform:
+        sourcing = transform_of(*request.transform, saved.stream.name)
+        stored = [pattern.decode() for pattern in destinations(sourcing)]
+        subjects = [] if ">" in stored else list(dict.fromkeys(stored))
+    created = capture.extent.created if capture else ""
+    mark = RestoreMark(saved.stream.name, created, " ".join(request.transform or ()))
+    there: Json | None = None
+    try:
+        there = await connection.api.stream_info(name)
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+    if there is not None and RestoreMark.of(there["config"])[0] != mark:
+        raise StreamExistsError(
+            f"stream '{name}': exists, with {counted(int(there['state']['messages']), 'message')}: restore it under"
+            " another name with --as NAME, or delete the stream first if you no longer need it"
+        )
+    config = restored_config(saved.stream.config, name, subjects, request.without)
+    if config.get("allow_msg_counter"):
+        raise OptionError(
+            f"stream '{name}': adds up counters (allow_msg_counter), which would add what is restored a second time:"
+            " leave it out with --stream, and copy it by a rule"
+        )
+    unknown, refusal = unsupported(config, connection.server_version)
+    place = f"stream '{name}' (saved from {saved.stream.server}): the server is {connection.server_version}, and"
+    if refusal:
+        raise OptionError(f"{place} refuses its configuration: {refusal}; use --without MEMBER to leave something out")
+    if unknown:
+        options = " ".join(f"--without {member}" for member in unknown)
+        raise OptionError(f"{place} does not know {', '.join(unknown)}: say {options} to restore it without")
+    for subject in config["subjects"] if there is None else ():
+        # The stream could not be opened in the end.
+        if others := [other for other in await connection.api.stream_names(subject=subject) if other != name]:
+            raise OptionError(
+                f"stream '{name}': its subject '{subject}' is stored by stream '{others[0]}' already: delete that one,"
+                " or give this one other subjects with --transform SRC DEST"
+            )
+    return _Job(request, loop, connection, saved, sourcing, config, mark, there)

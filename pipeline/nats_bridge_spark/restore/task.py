@@ -248,11 +248,11 @@ class _Round:
                     ids[at] = message_id
             blocks = pa.array(texts, pa.binary())
         messages = RowBundle(names, subjects, blocks, payloads)
-        if messages.longest > self._limit:
-            at = pc.index(pc.greater(messages.totals, self._limit), True).as_py()
+        if above := messages.first_above(self._limit):
+            at, total = above
             raise RowError(
-                f"message {names[at]}: has {messages.totals[at].as_py()} bytes, more than the {self._limit} that the"
-                " server takes (max_payload)"
+                f"message {names[at]}: has {total} bytes, more than the {self._limit} that the server takes"
+                " (max_payload)"
             )
         return _Selected(messages, ids, numbers, changed)
 

@@ -171,12 +171,10 @@ class BundleBuilder:
         return own
 
     def _check_sizes(self, bundle: RowBundle) -> None:
-        if bundle.longest <= self._limit:
-            return
-        totals = bundle.totals.to_pylist()
-        at, total = next((at, total) for at, total in enumerate(totals) if total > self._limit)
-        why = f"with its headers it has {total} bytes, more than the {self._limit} allowed"
-        raise self._place.wrong(bundle.names[at] - 1, why, bundle.subjects[at].as_py())
+        if above := bundle.first_above(self._limit):
+            at, total = above
+            why = f"with its headers it has {total} bytes, more than the {self._limit} allowed"
+            raise self._place.wrong(bundle.names[at] - 1, why, bundle.subjects[at].as_py())
 
     def _column(self, batch: pa.RecordBatch, index: int, first: int, role: str) -> pa.Array:
         column = batch.column(index)

@@ -26,12 +26,11 @@ from nats_bridge_spark.source.stream_state import removes_messages
 from nats_transforms import header_block
 
 _SHAPE = re.compile(rb"spark-([0-9a-f]{12})-([0-9]{1,18})-([0-9]{1,9})-([0-9]{1,18})-([0-9a-f]{8})")
-_KEY_BYTES = 6
 
 
 def write_key(name: str) -> bytes:
     """Return the part of the ids that identifies a write."""
-    return hashlib.sha256(name.encode()).hexdigest()[: 2 * _KEY_BYTES].encode()
+    return hashlib.sha256(name.encode()).hexdigest()[:12].encode()
 
 
 @dataclass(frozen=True, slots=True)
