@@ -1,10 +1,8 @@
 """The plan of a write, which every task follows: the user's options, the columns of the rows, and the stream's end."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
-from uuid import uuid4
 
 from pyspark.sql.types import StructType
 
@@ -141,9 +139,6 @@ _ALLOWED: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-_NAMED: Final = re.compile(r"(?P<name>[A-Za-z0-9_.:-]{1,100}?)(?:@(?P<after>[0-9]{1,19}))?")
-
-
 @dataclass(frozen=True, slots=True)
 class WritePlan:
     """The common part of all tasks of a write. It is sent to them, so it contains no secrets.
@@ -181,21 +176,3 @@ class TaskPlace:
     attempt: int
     query: str = ""
     batch: int = 0
-
-
-def named_write(write_id: str | None) -> tuple[str, int | None]:
-    """Return the name of a write, and the sequence before its messages, if the option contains it.
-
-    Args:
-        write_id: the option `writeId`: a name, perhaps with `@` and the stream's last sequence before the write, as
-            errors of a failed write name it.
-
-    Raises:
-        OptionError: it cannot be a name.
-    """
-    if write_id is None:
-        return uuid4().hex[:12], None
-    found = _NAMED.fullmatch(write_id)
-    if found is None:
-        raise OptionError(f"option writeId: '{write_id}': use letters, digits and . _ : - (at most 100)")
-    return found["name"], int(found["after"]) if found["after"] else None

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
+from uuid import uuid4
 
 import pyarrow as pa
 import structlog
@@ -16,10 +18,11 @@ from pyspark.taskcontext import TaskContext
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, PipelineError, marking
 from nats_bridge_spark.sink.partition_write import PartitionWrite, WrittenPartition
-from nats_bridge_spark.sink.plan import RowLayout, TaskPlace, WriteOptions, WritePlan, named_write
+from nats_bridge_spark.sink.plan import RowLayout, TaskPlace, WriteOptions, WritePlan
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.stream_state import StreamState, state_of
 
+_WRITE_ID: Final = re.compile(r"(?P<name>[A-Za-z0-9_.:-]{1,100}?)(?:@(?P<after>[0-9]{1,19}))?")
 _OVERWRITE: Final = (
     'mode overwrite: a stream is not overwritten, only appended to: .mode("append"); to start over, purge it first'
     " (nats stream purge)"
@@ -87,10 +90,15 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
     with marking():
         plan = _plan_of(options, schema, overwrite, streaming=False)
-        write_id, after = named_write(plan.options.write_id)
+        given = plan.options.write_id
+        named = _WRITE_ID.fullmatch(given or uuid4().hex[:12])
+        if named is None:
+            raise OptionError(f"option writeId: '{given}': use letters, digits and . _ : - (at most 100)")
         state = asyncio.run(target(plan.options))
-        end = after if plan.options.write_id else state.last
-        return JetStreamWriter(replace(plan, write_id=write_id, after=end, known=state.known))
+        # Errors of a failed write name it with the stream's last sequence before it.
+        after = int(named["after"]) if named["after"] else None
+        end = after if given else state.last
+        return JetStreamWriter(replace(plan, write_id=named["name"], after=end, known=state.known))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamStreamWriter:
