@@ -111,27 +111,22 @@ async def planned(options: ReadOptions) -> list[SequenceRange]:
         shares: Mapping[str, int | None] = {options.stream: None}
         if options.streams:
             shares = divided(options.partitions or cores(), {state.name: state.messages for state in states})
-        parts = [await _plan(connection, options, state, shares[state.name]) for state in states]
-        return [part for each in parts for part in each]
-
-
-async def _plan(
-    connection: Connection, options: ReadOptions, state: StreamState, share: int | None
-) -> list[SequenceRange]:
-    """Return the ranges of a batch read of one stream; none if there is nothing to read."""
-    options = options.of_stream(state.name)
-    first, last = await _bounds(connection, options, state)
-    if first > last or not state.messages:
-        return []
-    try:
-        return await cut(connection, options, state, first, last, share=share)
-    except ApiError as error:
-        if error.err_code != _NOT_AMONG_THE_STREAMS:
-            raise
-        raise OptionError(
-            f"option subjects: server {connection.server_version} takes only filters that lie within the stream's"
-            f" subjects, and not {', '.join(options.subjects)}"
-        ) from None
+        ranges: list[SequenceRange] = []
+        for state in states:
+            one = options.of_stream(state.name)
+            first, last = await _bounds(connection, one, state)
+            if first > last or not state.messages:
+                continue
+            try:
+                ranges += await cut(connection, one, state, first, last, share=shares[state.name])
+            except ApiError as error:
+                if error.err_code != _NOT_AMONG_THE_STREAMS:
+                    raise
+                raise OptionError(
+                    f"option subjects: server {connection.server_version} takes only filters that lie within the"
+                    f" stream's subjects, and not {', '.join(options.subjects)}"
+                ) from None
+        return ranges
 
 
 async def cut(
@@ -240,10 +235,9 @@ async def _bounds(connection: Connection, options: ReadOptions, state: StreamSta
         last = min(last, options.end_sequence)
     # A replica that lags behind may answer with the last time, so a second is added.
     newest = datetime.fromisoformat(state.last_time) + timedelta(seconds=1)
-    ends = options.end_time and datetime.fromisoformat(options.end_time) <= newest
     before = Replay(connection.api, options.stream).before
     if options.start_time:
         first = max(first, await before(options.start_time) + 1)
-    if options.end_time and ends:
+    if options.end_time and datetime.fromisoformat(options.end_time) <= newest:
         last = min(last, await before(options.end_time))
     return first, last
