@@ -7,14 +7,9 @@ contains the chunks of every object that it has ever seen.
 
 import json
 from collections.abc import Collection
-from typing import Final
 
 from nats_bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.consuming.replay import Replay
-
-_OBJECTS: Final = "$O."
-_CHUNKS: Final = ".C."
-_DESCRIPTIONS: Final = ".M."
 
 
 async def purge_orphans(api: JetStreamApi, stream: str, subjects: Collection[str]) -> int:
@@ -27,22 +22,23 @@ async def purge_orphans(api: JetStreamApi, stream: str, subjects: Collection[str
         The number of chunks.
     """
     purged = 0
-    for chunks in (subject.removesuffix(">") for subject in subjects if subject.endswith(f"{_CHUNKS}>")):
-        prefix = chunks.removesuffix(_CHUNKS)
-        if not prefix.startswith(_OBJECTS) or f"{prefix}{_DESCRIPTIONS}>" not in subjects:
+    for chunks in subjects:
+        store = chunks.removesuffix(".C.>")
+        metadata = f"{store}.M.>"
+        if store == chunks or not store.startswith("$O.") or metadata not in subjects:
             continue
-        named = await _named(api, stream, prefix)
+        named = await _named(api, stream, metadata)
         if named is None:
             continue
-        for subject in await _subjects(api, stream, f"{chunks}>"):
-            if subject.removeprefix(chunks) not in named:
+        for subject in await _subjects(api, stream, chunks):
+            if subject.rpartition(".")[2] not in named:
                 purged += int((await api.request(f"STREAM.PURGE.{stream}", {"filter": subject}))["purged"])
     return purged
 
 
-async def _named(api: JetStreamApi, stream: str, prefix: str) -> set[str] | None:
+async def _named(api: JetStreamApi, stream: str, metadata: str) -> set[str] | None:
     """Return the ids in the metadata of objects; None if any of it cannot be read."""
-    replay = Replay(api, stream, (f"{prefix}{_DESCRIPTIONS}>",))
+    replay = Replay(api, stream, (metadata,))
     described = [payload async for batch in replay.last_per_subject() for *_, payload in batch]
     try:
         return {"" if each.get("deleted") else str(each["nuid"]) for each in map(json.loads, described)}

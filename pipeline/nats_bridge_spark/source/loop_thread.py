@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from typing import Any, Self, TypeVar
 
@@ -32,8 +32,6 @@ class LoopThread:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
-        except CancelledError:
-            raise
         except BaseException:
             future.cancel()
             raise
