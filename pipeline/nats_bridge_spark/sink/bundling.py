@@ -63,13 +63,7 @@ class BundleBuilder:
     """
 
     def __init__(
-        self,
-        layout: RowLayout,
-        place: RowPlace,
-        target: Target,
-        *,
-        max_payload: int,
-        check_subjects: bool = True,
+        self, layout: RowLayout, place: RowPlace, target: Target, *, max_payload: int, check_subjects: bool = True
     ) -> None:
         self.already = 0  # rows left out
         self.stored: StoredRows | None = None  # rows stored by an earlier attempt, which are left out

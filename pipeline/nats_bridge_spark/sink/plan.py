@@ -8,6 +8,7 @@ from pyspark.sql.types import StructType
 
 from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.settings import Connection
+from nats_bridge_spark.columns import COLUMNS
 from nats_bridge_spark.connections import connection_of
 from nats_bridge_spark.errors import OptionError, SchemaError
 from nats_bridge_spark.options import WRITE, flag, given
@@ -73,9 +74,6 @@ def _seconds(found: Mapping[str, str], name: str) -> float | None:
     return seconds
 
 
-_HEADERS: Final = "array<struct<name:string,value:string>>"
-
-
 @dataclass(frozen=True, slots=True)
 class RowLayout:
     """The indices of the columns with the parts of a message; None without one."""
@@ -133,7 +131,7 @@ class RowLayout:
 _ALLOWED: Final[dict[str, tuple[str, ...]]] = {
     "subject": ("string",),
     "data": ("binary", "string"),
-    "headers": (_HEADERS,),
+    "headers": (COLUMNS["headers"],),
     "header_block": ("binary",),
     "id": ("string",),
 }

@@ -135,8 +135,4 @@ def _task(plan: WritePlan) -> TaskPlace:
         return task
     if not reported("sql.streaming.queryId"):
         raise PipelineError("Spark does not report which streaming query a task is of: use PySpark 4.1 or newer")
-    return replace(
-        task,
-        query=reported("sql.streaming.queryId"),
-        batch=int(reported("streaming.sql.batchId")),
-    )
+    return replace(task, query=reported("sql.streaming.queryId"), batch=int(reported("streaming.sql.batchId")))
