@@ -115,11 +115,7 @@ def duration(found: Mapping[str, str], name: str) -> float | None:
 
 
 def flag(found: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """Return an option that is `true` or `false`.
-
-    Raises:
-        OptionError: it is something else.
-    """
+    """Return an option that is `true` or `false`, or raise an `OptionError`."""
     text = found.get(name, str(default)).lower()
     if text not in ("true", "false"):
         raise OptionError(f"option {name}: '{found[name]}' must be true or false")

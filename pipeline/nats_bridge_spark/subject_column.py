@@ -39,11 +39,7 @@ def transform_subject(column: Column | str, src: str, dest: str, *, dialect: str
 
 
 def register_transform(spark: SparkSession, name: str, src: str, dest: str, *, dialect: str = NEWEST.name) -> None:
-    """Give a transform a name in SQL: `SELECT name(subject) FROM …` is `transform_subject` of that column.
-
-    Raises:
-        OptionError: as `transform_subject`.
-    """
+    """Give a transform a name in SQL: `SELECT name(subject) FROM …` is `transform_subject` of that column."""
     spark.udf.register(name, _function(src, dest, dialect))
 
 

@@ -83,11 +83,7 @@ async def _announced(connection: Connection, stream: str, owner: str) -> AsyncIt
 
 
 async def refuse_running(connection: Connection, stream: str, owner: str, rule: str) -> None:
-    """Refuse a rule one of whose consumers has a subscriber.
-
-    Raises:
-        PipelineError: there is one.
-    """
+    """Refuse a rule one of whose consumers has a subscriber, with a `PipelineError`."""
     consumer = await copying_consumer(connection, stream, owner)
     deadline = asyncio.get_running_loop().time() + TAKEOVER
     while consumer is not None and asyncio.get_running_loop().time() < deadline:

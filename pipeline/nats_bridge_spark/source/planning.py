@@ -160,11 +160,7 @@ async def cut(
 
 
 def check_filters(connection: Connection, options: ReadOptions) -> None:
-    """Refuse several filters if the server's consumers only support one.
-
-    Raises:
-        OptionError: there are several, and the server is too old.
-    """
+    """Refuse several filters if the server's consumers only support one, with an `OptionError`."""
     server = server_dialect(connection.server_version)
     if len(options.subjects) > 1 and not server.consumers_take_several_filters:
         raise OptionError(

@@ -101,11 +101,7 @@ def _streams(found: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def require_name(place: str, stream: str) -> None:
-    """Refuse a text that cannot be the name of a stream.
-
-    Raises:
-        OptionError: it cannot be a name.
-    """
+    """Refuse a text that cannot be the name of a stream, with an `OptionError`."""
     if _NO_NAME.search(stream):
         raise OptionError(f"{place}: '{stream}' cannot be a stream's name: no white space, none of .*>/\\")
 

@@ -73,13 +73,10 @@ class StreamState:
         return self.size // self.messages + 1 if self.messages else 1
 
     def require_limits(self, done: str) -> None:
-        """Refuse a stream whose consumers decide which messages it keeps.
+        """Refuse a stream whose consumers decide which messages it keeps, with an `OptionError`.
 
         Args:
             done: the action for the error, such as `read`.
-
-        Raises:
-            OptionError: it is one.
         """
         if not self.limits:
             raise OptionError(
