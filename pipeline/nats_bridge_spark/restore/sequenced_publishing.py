@@ -8,13 +8,12 @@ the stream.
 """
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from nats_bridge.client.connection import Connection
-from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.client.pub_ack import PubAck, StoredAnswer
 from nats_bridge.client.waiting import ANSWER
 from nats_bridge.client.wire import Delivered
 from nats_bridge.kinds.copying.writing.in_flight import LEAST, LEAST_SIZE
@@ -43,8 +42,7 @@ class SequencedPublishing:
         self._in_flight: deque[tuple[int, int]] = deque()  # for each write: its last sequence, and its bytes
         self._size = 0
         self._sent = last
-        name = re.escape(stream.encode())
-        self._stored = re.compile(rb'(?:\{"stream":"%b", ?(?:"domain":"[^"]*", ?)?"seq":[0-9]+\})*' % name)
+        self._stored = StoredAnswer()
         self._error: Exception | None = None
         self._changed = asyncio.Event()
 
@@ -97,22 +95,23 @@ class SequencedPublishing:
     def _on_answers(self, answers: list[Delivered]) -> None:
         payloads = [payload for *_, payload in answers]
         expected = self.confirmed + len(answers)
-        if self._stored.fullmatch(b"".join(payloads)) and payloads[-1].endswith(b":%d}" % expected):
+        if self._stored.repeated.fullmatch(b"".join(payloads)) and payloads[-1].endswith(b":%d}" % expected):
             self.confirmed = expected
         else:
             for _, _, block, payload in answers:
-                self._take(PubAck.parse(block, payload))
+                self._take(PubAck.parse(block, payload), payload)
         while self._in_flight and self._in_flight[0][0] <= self.confirmed:
             self._size -= self._in_flight.popleft()[1]
         self._changed.set()
 
-    def _take(self, pub_ack: PubAck) -> None:
+    def _take(self, pub_ack: PubAck, payload: bytes) -> None:
         """Process one answer, if not all are as usual."""
         if self._error is not None:
             return
         sequence, place = self.confirmed + 1, f"stream '{self._stream}'"
         if pub_ack.kind == "stored" and pub_ack.sequence == sequence and pub_ack.stream == self._stream:
             self.confirmed = sequence
+            self._stored.learn(payload)
         elif pub_ack.kind == "later":
             self._error = InterruptedPublishingError(pub_ack.description)
         elif pub_ack.kind == "refused":
