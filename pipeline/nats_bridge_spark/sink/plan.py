@@ -39,9 +39,6 @@ class WriteOptions:
     def of(cls, options: Mapping[str, str]) -> Self:
         """Read the options of a data source.
 
-        Args:
-            options: by name, in any case, as Spark hands them on.
-
         Raises:
             OptionError: one is missing or cannot be used.
         """

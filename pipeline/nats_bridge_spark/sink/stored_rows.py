@@ -4,8 +4,9 @@ Message ids alone would let a row be stored twice once the stream has forgotten 
 stored messages keep their ids, so rows of an earlier attempt can be found as long as they exist.
 
 `spark-<write>-<batch>-<partition>-<row>-<check>`: the write (or the streaming query), the micro-batch (0 in a batch
-write), the partition, the row's number in it from 0, and a checksum of the message. Another attempt gives the same rows
-the same ids, as long as its input is the same and in the same order; the checksum shows when it is not.
+write), the partition, the row's number in it from 0, and the CRC-32 of subject, headers and payload. Another attempt
+gives the same rows the same ids, as long as its input is the same and in the same order; the check shows when it is
+not.
 """
 
 import asyncio
@@ -35,11 +36,7 @@ def write_key(name: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """The place of a task's rows in the whole write.
-
-    Attributes:
-        batch: the micro-batch; 0 in a batch write.
-    """
+    """The place of a task's rows in the whole write; the module describes it."""
 
     write: bytes
     batch: int
@@ -63,12 +60,7 @@ def said(text: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RowId:
-    """The contents of a generated id.
-
-    Attributes:
-        row: the row's number in the partition, from 0.
-        check: CRC-32 of subject, headers and data.
-    """
+    """The contents of a generated id; the module describes them."""
 
     place: RowPlace
     row: int
