@@ -23,10 +23,6 @@ from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.stream_state import StreamState, state_of
 
 _WRITE_ID: Final = re.compile(r"(?P<name>[A-Za-z0-9_.:-]{1,100}?)(?:@(?P<after>[0-9]{1,19}))?")
-_OVERWRITE: Final = (
-    'mode overwrite: a stream is not overwritten, only appended to: .mode("append"); to start over, purge it first'
-    " (nats stream purge)"
-)
 
 
 class _Writer:
@@ -112,7 +108,10 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 def _plan_of(options: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> WritePlan:
     if overwrite:
-        raise OptionError(_OVERWRITE)
+        raise OptionError(
+            'mode overwrite: a stream is not overwritten, only appended to: .mode("append"); to start over, purge it'
+            " first (nats stream purge)"
+        )
     read = WriteOptions.of(options)
     return WritePlan(read, RowLayout.of(schema, read.id_column), streaming=streaming)
 

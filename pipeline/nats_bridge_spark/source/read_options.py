@@ -68,6 +68,7 @@ class ReadOptions:
             raise OptionError(f"option minRowsPerTrigger: {least} is more than maxRowsPerTrigger, {most}")
         if "maxTriggerDelay" in found and not least:
             raise OptionError("option maxTriggerDelay: says when minRowsPerTrigger no longer holds; say that, too")
+        times = {name: time_of(f"option {name}", found[name]) for name in ("startTime", "endTime") if name in found}
         return cls(
             connection=connection_of(found),
             stream=stream,
@@ -75,8 +76,8 @@ class ReadOptions:
             subjects=filters_of("option subjects", found.get("subjects", "")),
             start_sequence=number(found, "startSequence"),
             end_sequence=number(found, "endSequence", least=0),
-            start_time=_time(found, "startTime"),
-            end_time=_time(found, "endTime"),
+            start_time=times.get("startTime"),
+            end_time=times.get("endTime"),
             partitions=number(found, "partitions"),
             payload=flag(found, "payload", default=True),
             max_rows_per_trigger=most,
@@ -139,7 +140,3 @@ def time_of(place: str, text: str) -> str:
     if not _FIRST_YEAR <= int(time[:4]) <= _LAST_YEAR:
         raise OptionError(f"{place}: '{text}' is not between the years {_FIRST_YEAR} and {_LAST_YEAR}")
     return time
-
-
-def _time(found: Mapping[str, str], name: str) -> str | None:
-    return time_of(f"option {name}", found[name]) if name in found else None

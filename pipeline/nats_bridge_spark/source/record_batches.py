@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import Final, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -103,7 +102,9 @@ def _numbers(replies: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
     behind = 0 if first.count(b".") == _PLAIN else 1
     tokens = first.split(b".")
     ends = np.cumsum([len(token) + 1 for token in tokens]) - 1
-    columns = _bytes(replies).reshape(len(replies), len(first))
+    _, offsets, values = replies.buffers()
+    begin, end = np.frombuffer(offsets, np.int32)[[replies.offset, replies.offset + len(replies)]]
+    columns = np.frombuffer(values, np.uint8)[begin:end].reshape(len(replies), len(first))
     at = (len(tokens) - 4 - behind, len(tokens) - 2 - behind)
     found = [columns[:, ends[one] - len(tokens[one]) - 1 : ends[one] + 1] for one in at]
     digits = [column[:, 1:-1] - np.uint8(ord("0")) for column in found]
@@ -116,12 +117,6 @@ def _numbers(replies: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
     middle = len(replies) // 2
     halves = [_numbers(part) for part in (replies[:middle], replies[middle:])]
     return np.concatenate([half[0] for half in halves]), np.concatenate([half[1] for half in halves])
-
-
-def _bytes(texts: pa.BinaryArray) -> npt.NDArray[np.uint8]:
-    _, offsets, values = texts.buffers()
-    first, last = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
-    return np.frombuffer(values, np.uint8)[first:last]
 
 
 def record_batch(messages: Arrived, stream: str, schema: pa.Schema) -> pa.RecordBatch:
