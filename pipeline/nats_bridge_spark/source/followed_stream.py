@@ -89,7 +89,7 @@ class FollowedStream:
     def of(
         cls, connection: Connection, options: ReadOptions, state: StreamState, begin: Position | None = None
     ) -> Self:
-        """Return a stream of a read, by default from its beginning on; `find_beginning` finds that."""
+        """Return a stream of a read, by default from its beginning on; `beginning` finds that."""
         begin = begin or Position(state.known, 0)
         return cls(connection, options.of_stream(state.name), state, begin, begin.sequence)
 
