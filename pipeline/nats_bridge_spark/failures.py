@@ -1,7 +1,5 @@
 """Explains a failed Spark job in one or two lines, with a remedy."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Reports of results: what terminals and JSON share."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

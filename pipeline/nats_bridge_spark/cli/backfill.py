@@ -1,7 +1,5 @@
 """`nats-bridge backfill`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The options that the commands on Spark share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

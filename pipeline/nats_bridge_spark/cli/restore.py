@@ -1,7 +1,5 @@
 """`nats-bridge restore`: captured streams, created again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -9,8 +9,6 @@ Usual copies are read in a third of the time (`quick_reader`), with the same res
 the source record, perhaps after an id of the bridge, and one regular expression splits it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

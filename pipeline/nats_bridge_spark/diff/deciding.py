@@ -1,7 +1,5 @@
 """Decides, from a sample, how to identify messages of two sides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final

@@ -8,8 +8,6 @@ Messages of different sources (or entries of a rule) have no order among each ot
 alone: in the order of the right, a message is out of order if a higher sequence of the left comes before it.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

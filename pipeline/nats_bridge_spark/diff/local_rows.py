@@ -1,7 +1,5 @@
 """Rows in this process, stored in files that Arrow maps into memory, and the sides of a comparison as such rows."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from collections.abc import Callable, Iterator, Sequence

@@ -6,12 +6,10 @@ digest. If each side has one message and the digests are equal, the messages are
 and their full messages are compared (`findings`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -84,7 +82,7 @@ class Counts:
     several: int
     ignored: dict[Ignored, tuple[int, int]]
 
-    def plus(self, equal: int) -> Counts:
+    def plus(self, equal: int) -> Self:
         """Return these counts with more equal messages."""
         return replace(
             self, left=self.left + equal, right=self.right + equal, equal=self.equal + equal, common=self.common + equal

@@ -5,8 +5,6 @@ target's server refuses that from clients), and a republished message in the lin
 All are appended, so if a message has several, the last one is from the last step.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

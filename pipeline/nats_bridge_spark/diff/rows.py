@@ -4,8 +4,6 @@ Theory of operation. Everything specific to comparisons is written once, as func
 joins rows: one process with files and Arrow's joins (`local_rows`), or Spark with its shuffles (`spark_rows`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Protocol, Self, TypeAlias
 

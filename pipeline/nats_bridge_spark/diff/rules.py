@@ -1,7 +1,5 @@
 """Finds the rule that makes copies of the left side's messages, or a transform alone."""
 
-from __future__ import annotations
-
 from nats_bridge.errors import ConfigError
 from nats_bridge.kinds.copying.entry_subjects import compiled_entry
 from nats_bridge.kinds.copying.model import CopyingRule, MirrorRule

@@ -4,8 +4,6 @@ Both sides become digests that are joined by identity (`matching`). The order of
 their sequences (`findings`). Messages whose digests differ are fetched and compared (`findings`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Final

@@ -12,8 +12,6 @@ blocks of equal messages, and 39 messages of each side.
 Invariant: each message of a side is counted in one block of equal messages, or is one row.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterator

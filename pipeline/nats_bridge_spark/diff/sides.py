@@ -1,7 +1,5 @@
 """The two sides of a comparison: streams, or captures of them, on whichever engine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, Self

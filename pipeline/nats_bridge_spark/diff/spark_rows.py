@@ -1,7 +1,5 @@
 """Rows on Spark, and the sides of a comparison as such rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

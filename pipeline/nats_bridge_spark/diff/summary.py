@@ -1,7 +1,5 @@
 """A comparison's result for a terminal, and as plain values for programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
