@@ -98,7 +98,7 @@ class ConsumerPlan:
         owner: the start of the consumer's description; a durable consumer with another start belongs to someone else.
         rule: the rule's name, for the log.
         description: the rest of its description.
-        direct: use a consumer that work-queue and interest streams do not count as one of theirs.
+        direct: use a consumer for which work-queue and interest streams neither keep nor remove messages.
         work_queue: whether the stream is a work queue.
         max_pending: with `acknowledged`, the limit of unacknowledged messages.
     """
@@ -149,7 +149,7 @@ class ConsumerPlan:
         Args:
             config: its present one.
             limit: see `RuleConsumer`.
-            last_delivery: the last delivery to the inbox that it has at present, if another one follows.
+            last_delivery: `delivered` of the consumer's info, if the inbox is another one than the present one.
         """
         bound = self.wanted(inbox, limit) | {name: config[name] for name in _KEPT if name in config}
         if last_delivery is None:
@@ -160,7 +160,7 @@ class ConsumerPlan:
 
     def differing(self, config: Json) -> list[str]:
         """Return the members that decide what is delivered, if their values are not the planned ones."""
-        # A server that has searched for messages of other filters does not search the part again that it has passed.
+        # They cannot be updated: a server does not search again for messages in the part that it has passed.
         wanted = self.wanted("", None)
         return [name for name in (*_SELECTING, *_LASTING) if (config.get(name) or None) != wanted.get(name)]
 
@@ -180,7 +180,8 @@ class ConsumerPlan:
 def edits_between(expected: Json, found: Json, inbox: str) -> list[Edit]:
     """Return the members of a consumer's configuration that another client has changed.
 
-    Another process of this rule that delivers to itself has taken it over. That is not an edit.
+    Another process of this rule, which has taken it over, delivers to an inbox with the same prefix. That is not an
+    edit.
 
     Args:
         expected: the configuration that the server has confirmed; empty for none.
@@ -214,6 +215,9 @@ def done_with(config: Json) -> MessageStamp | None:
 
 
 def takeover_position(config: Json, inbox: str) -> tuple[int, int] | None:
-    """Return the stream and consumer sequence of the last delivery to an inbox that another replaced; None without."""
+    """Return the stream and consumer sequence of the last delivery to an inbox.
+
+    The process that took over the consumer wrote it down. None if no process has taken it over from this inbox.
+    """
     takeover = _TAKEN.search(str(config.get("description", "")))
     return (int(takeover[2]), int(takeover[3])) if takeover is not None and takeover[1] == inbox else None

@@ -16,6 +16,10 @@ connection to another server stays, so that deliveries seem to go on:
 
 No leader is elected without a pause. So `BeforePauses` remembers the last message before each pause, 13280 here, and
 compares its time with the stream's at the next heartbeat. The lost range is 13257 to 13280.
+
+A reader uses it in this order: for each batch `ends_with_batch`, and if a pause ends, `remember` the message before the
+batch. At a heartbeat `is_replaced`. If so, it settles the stream and asks for the `lost_range`. After it has dealt with
+a range, it must `forget`.
 """
 
 import contextlib
@@ -62,7 +66,7 @@ class BeforePauses:
         self._messages.clear()
 
     async def is_replaced(self, api: JetStreamApi, stream: str) -> bool:
-        """Return whether the stream has another message in the place of one; False if its server does not answer.
+        """Return whether another message has the sequence of a remembered one; False if the server does not answer.
 
         Messages that the stream still has, or that were removed, are forgotten.
         """
@@ -81,6 +85,9 @@ class BeforePauses:
         Args:
             replay: how the stream is read.
             last: the stream's last sequence.
+
+        Raises:
+            ApiError: the server does not answer.
         """
         lost: LostRange | None = None
         for read in tuple(self._messages):
@@ -96,8 +103,8 @@ async def intact_until(replay: Replay, sequence: int, time_ns: int, last: int) -
     """Return the sequence up to which a stream has the messages read from it; None if it has lost none of them.
 
     A message that was removed after it was read, or whose time is unknown, proves nothing. Then a stream that is long
-    enough counts as complete. Without a time, and with a direct consumer, which cannot search for times, the result is
-    the lower one of both sequences. New messages under lost sequences up to there are not read.
+    enough counts as complete. A shorter one, or one that is read by direct consumers, cannot be searched by that time.
+    Then the result is the lower of `sequence` and `last`, and new messages up to there are not read.
 
     Args:
         replay: how the stream is read.

@@ -1,9 +1,10 @@
 """The hot loop that turns the source's messages into operations for the target.
 
 A copy is byte for byte the result of `nats_transforms.sourcing` (a test compares the two). Before the source record it
-also has a message id, if the publisher gave none. That replaces the id of an earlier copy. Everything constant for a
-subject is built once (`known_subjects`). Messages that need more care are returned instead of written: those whose
-headers may act in the target, those without an increment for a counter, and those that it refuses (`Rejected`).
+also has a message id, if the publisher gave none. If the source is itself a copy, this id replaces the bridge's id.
+Everything constant for a subject is built once (`known_subjects`). Messages that need more care are returned instead of
+written: those whose headers may act in the target, those without an increment for a counter, and those that it refuses
+(`Rejected`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Rejected:
     Attributes:
         sequence: its sequence in the source.
         subject: the subject in the source, or of the copy.
-        header_block: raw, as it was to be sent; for a refused destination, as in the source.
+        header_block: raw. It is the copy's, or the source's if the destination cannot be published on.
         payload: raw.
         reason: why, in words.
     """
@@ -54,7 +55,7 @@ class Rejected:
     def identity(self) -> bytes:
         """An id for the message, however often it is rejected.
 
-        It differs for the message of a recreated source.
+        It differs for another message that a recreated source has under the same sequence.
         """
         content = zlib.crc32(self.payload, zlib.crc32(self.header_block, zlib.crc32(self.subject)))
         return b"%d-%08x" % (self.sequence, content)
@@ -64,13 +65,13 @@ class CopyEncoder:
     """Turns delivered messages of one source into operations.
 
     Args:
-        sourcing: the compiled entry, but with the `header` of the target.
+        sourcing: the compiled entry. Its `header` is the name of the source record in this target.
         key: the entry's key for message ids.
         max_payload: the maximum bytes of a message on the target's server, including headers.
         records: whether copies carry a source record.
 
     Attributes:
-        already_stored: sequences that the target already has, with missing ones before them.
+        already_stored: sequences after the resume point that the target has. Messages before them are missing.
         id_line: the header line of a copy's id, as `copy_id.line_template` returns it.
         record: the start of the source record's line; empty if copies have no record.
         limit: the maximum bytes of a message in the target.

@@ -88,7 +88,7 @@ class EntryPlan:
 
     @property
     def exclusive(self) -> bool:
-        """Whether nothing else of the rule writes to the target, and one answer may stand for many messages."""
+        """Whether only this entry of the rule writes to the target, so that one answer may stand for many messages."""
         return self.sources == 1 and not self.durable
 
     def copies_all_of(self, config: Json) -> bool:
@@ -282,7 +282,7 @@ class CopyEntry:
             self._tasks.append(asyncio.create_task(watch.run()))
 
     async def stop(self) -> None:
-        """Stop reading, and wait for the answers to sent messages if the target stores them."""
+        """Stop reading, and wait for the answers to sent messages as long as the target stores them."""
         await self._end("drain")
         if self.plan.durable:
             await self._context.source.flush()

@@ -19,7 +19,7 @@ connection lost: interrupted  broken     sends nothing more; what the reader han
 begin, connected again        opening    another round: 500 is confirmed, and the target holds 501 … 505 as well
 connection lost: interrupted  broken     finishes opening, or raises; nothing is sent, and the round is closed
 begin, connected again        opening    the same: 500 is still confirmed
-opened                        copying    reads from 501, and sends from 506
+opened                        copying    reads from 501, and sends from 506: 501 … 505 are stored
 ```
 
 Invariants:
@@ -180,7 +180,8 @@ class Round:
         self.life = life
         self._context = context
         self._streams, target = streams, streams.target
-        # A skipped message would shift all later numbers, and each addition depends on the previous one.
+        # With `keep_sequence`, a skipped message would shift all later numbers. Each addition to a counter depends on
+        # the previous one. A stream with replicas can skip a message, and so can a full one that refuses new messages.
         one_by_one = (
             plan.one_by_one
             or (target.replicas > 1 and (plan.keep_sequence or target.counts))
@@ -310,7 +311,7 @@ class Round:
             if life.state == "draining":
                 await self._settled()
                 life.happened("leave")
-        finally:  # also if this is cancelled, because a cut must not wait for a server
+        finally:  # a cut cancels the waiting above, because it must not wait for a server
             confirmed = Confirmed(*publisher.confirmed, publisher.placed)
             context.resuming.remember(confirmed, publisher.widest)
             if confirmed.sequence:
@@ -328,7 +329,7 @@ class Round:
                 self._log.error("rule.drain_incomplete", reason=str(error))
 
     async def _settled(self) -> None:
-        """Wait for the answers to sent messages, if the target stores them."""
+        """Wait for the answers to sent messages, as long as the target is connected and stores them."""
         while not self.publisher.waiting and self._context.target.client.is_connected:
             try:
                 async with asyncio.timeout(FOUR_A_SECOND):
@@ -382,7 +383,7 @@ class Round:
         self.life.interrupt("the server lost the end of the source")
 
     def checked(self) -> None:
-        """Do nothing, because a lost connection ends a round that acknowledges; see `BatchSink`."""
+        """Do nothing: after a lost connection, a round that acknowledges has ended; see `BatchSink`."""
 
     async def read_on(self, info: Json, after: int) -> None:
         """Let the next round compare the target with the source; see `BatchSink`."""

@@ -4,8 +4,8 @@ The problem: the position of a durable consumer has no time, so it does not show
 sequences to other messages since.
 
 The idea: compare it with a position that has a time. The lease has one, and so has the consumer after a clean stop.
-After a kill, that of the lease is a little older. If the stream no longer holds the message of that time, the rule
-resumes after the last one that it still holds.
+After a kill, the position in the lease is a little behind the consumer's. If the stream no longer holds the message of
+that time, the rule resumes after the last one that it still holds.
 
 ```text
 position of the consumer   500
@@ -14,10 +14,11 @@ the stream holds           another message as 498, and 480 as the last one until
                            498 as it was: resume after 500
 ```
 
-If the consumer can be ahead of the rule (`RuleConsumer.may_be_ahead`), its position proves nothing to a rule that
-promises at_least_once. Such a rule resumes after the kept message, here 498, although the stream has lost nothing.
+If the server has restarted, the consumer can be ahead of the rule (`RuleConsumer.may_be_ahead`). Its position proves
+nothing then to a rule that promises at_least_once. Such a rule resumes after the kept message, here 498, although the
+stream has lost nothing.
 
-With another `start` than `new`, a rule without its consumer begins there, as documented.
+A rule without its consumer begins at its `start`, as documented. Only with `new` it resumes after the kept message.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ source     … 91 92 93 94 95 96 97 98 99 100 101
 target     … 91 92 94 95 96 97 98 99        (93 was refused by a leader that changed; 94 … 99 were stored)
 newest 4   96 97 98 99: complete, and there are more of the same age
 newest 8   91 92 94 … 99: a gap at 93, which the source holds
-newest 16  the same gap, so it is not only the place of an earlier repair
+newest 16  still no copy of 93: it could have been stored later, before the newest 8
 result     resume after 92; 94 … 99 are stored and not sent again; 93 is missing, and is stored behind 99
 ```
 
@@ -97,7 +97,7 @@ class Resume:
         missing_sequences: the sequences of messages before the newest copy that are not in the target.
         target_lost: whether the target has lost copies that it had confirmed.
         source_lost: whether the source has lost messages that were copied, which was not seen before.
-        all_lost: whether none of the compared copies is of a message that the source has, or has removed.
+        all_lost: whether all compared copies are of messages that the source has lost.
         recognised: the highest copied sequence whose message is still in the source, by its publisher's id; 0 for none.
     """
 
@@ -179,7 +179,7 @@ def compare(
 
 
 def _of_lost_messages(copies: Sequence[StoredCopy], source: Mapping[int, SourceMessage]) -> set[int]:
-    """Return the places of the copies whose messages the source has lost: others have or had their sequences.
+    """Return the places of the copies whose messages the source has lost, and has given their sequences to others.
 
     A message that is gone tells nothing by itself. But if it was older than one that the source has at a lower
     sequence, it was lost as well.

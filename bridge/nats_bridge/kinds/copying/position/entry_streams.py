@@ -2,16 +2,16 @@
 
 The target is read backwards from its end, headers only, in growing pieces, until enough copies of the entry are found
 to know its position and whether some are missing after an interruption. Only copies that were in flight together can
-have a missing one between them, so a search ends early at copies that are too old or too far away for that. After a
-repaired interruption, copies of earlier messages follow copies of later ones. The piece can begin among them, and the
-later ones may be far in front of it. So a search for missing copies is repeated further back, without these limits
+have a missing one between them, so a search ends early at copies that are too old or too far away for that. An
+interruption can change the order: 94 is stored, and then 93, which was missing. The newest piece can begin between
+them, so that 94 seems to be missing. So a search for missing copies is repeated further back, without these limits
 (`of_any_age`).
 
 ```text
 the newest copy is 900, stored at 12:00:00; wanted are 2                  the search ends     because
 899 was stored at 11:59:59, in the piece that is read first               after that piece    it has enough: `is_cut`
 899 was stored at 11:50:00, in the piece that is read first               after that piece    899 is too old
-before 900, 65,536 sequences are no copies of the entry                   there               the next is too far away
+`MOST` sequences before 900 hold no copies of the entry                   there               the next is too far away
 no copy is found at all                                                   at the beginning    nothing is left
 ```
 
@@ -31,8 +31,9 @@ sent before are stored as soon as the cluster agrees, so its end is read until i
 than that is sent again, but not stored twice because of its message id.
 
 A server that finds a stream's file damaged drops the messages after the damage, and answers with the old number until
-it stores the next message (2.15.1). So if a stream with one replica does not show the answered sequence twice, the
-answer is not its end. Replicas that do not show it yet are asked again.
+it stores the next message (2.15.1). So the answer is compared with `STREAM.INFO`. If a stream with one replica gives
+the same answer twice, and does not show that sequence, `STREAM.INFO` is right. Replicas are asked again until they
+show it.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ async def last_sequence_after_sent(
     while True:
         await connection.connected()
         try:
-            # Written past nats-py's buffer are the copies: they are before this one already.
+            # Copies bypass nats-py's buffer, so they are written before this request.
             answer = await connection.client.request(subject.decode(), b"", timeout=ANSWER_OF_LEADER, headers=_BEYOND)
         except nats_py.errors.NoRespondersError:
             # No responders: between two leaders, or permanently.
@@ -193,8 +194,8 @@ class TargetTail:
     Attributes:
         copies: the entry's newest copies, in stored order.
         has_gaps: whether sequences in the searched part of the target no longer hold messages.
-        is_cut: whether the search ended because it had enough copies. Then more of them can be further back, which were
-            in flight together with these.
+        is_cut: whether the search ended because it had enough copies. Then copies further back can have been in flight
+            together with these.
         ids: the message ids of everything between them, others' messages included.
     """
 
@@ -287,7 +288,7 @@ class _Copies:
 
 
 def is_of_this_source(copy: StoredCopy, key: bytes, since_ns: int) -> bool:
-    """Return whether a copy is not of an earlier stream of the same name, or of another entry of the same stream.
+    """Return whether a copy is of this entry and of the present stream, and not of an earlier one of the same name.
 
     Records of the oldest form do not show their entry; then the ids do.
 

@@ -42,8 +42,8 @@ the first round of a new process  nothing is confirmed: the newest copies are co
 
 Invariants:
 
-* The position is never after a message that is in the source, selected, and was never stored in the target, unless the
-  message counts as deleted (`Resume.assumed`).
+* Each selected message of the source up to the position was stored in the target, counts as deleted there
+  (`Resume.assumed`), or is before the entry's start (the third question).
 * `remember` is called once at the end of a round, before the next one asks for a position.
 * Times of source and target are not compared, because their clocks can differ. The one exception is the third question,
   because servers compare them there as well.
@@ -90,7 +90,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("bridge.copying")
 
 Acknowledged: TypeAlias = Callable[[dict[int, StoredCopy], Json], Awaitable[int]]
-"""Gives the sequence after which a consumer begins: of the newest copies, by the source's sequences, and its info."""
+"""Takes the newest copies, by their sequences in the source, and the source's info. Gives the sequence after which the
+consumer begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +207,8 @@ class Resuming:
         """Recall the position that the target has confirmed.
 
         Returns:
-            The position confirmed in earlier rounds whose messages the target still holds or has removed; whether it is
-            the same stream as then, unknown in the first round; and whether it has lost some.
+            The position that earlier rounds have confirmed, empty if the target is another stream or has lost copies;
+            whether it is the same stream as then, unknown in the first round; whether it has lost copies.
         """
         known, confirmed = self._target, self._confirmed
         target: Verdict = "unknown"
@@ -437,7 +438,7 @@ async def _verdict_by_place(streams: EntryStreams, placed: tuple[int, int]) -> V
     """Decide whether the target is the stream that stored a copy at a place, when all other known messages are gone.
 
     If the copy is not there, the stream is another one, unless the place is below its first sequence: then it is
-    unknown. For another stream, the rule copies exactly the missing messages again.
+    unknown. If a stream is wrongly taken for another one, the rule copies only messages that the stream lacks.
     """
     sequence, place = placed
     stored = await streams.target_api.stored_message(streams.target.name, place) if sequence else None

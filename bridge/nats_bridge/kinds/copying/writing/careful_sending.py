@@ -2,7 +2,8 @@
 
 * A message that the target may refuse is in flight alone, so that no later one is stored before the answer.
 * A rejected message becomes a dead letter, or ends the rule (`dead_letters`).
-* Copies into a counter stream become additions, each turn after the previous one is settled (`counting`).
+* Copies into a counter stream become additions. Each turn of them is sent when the previous turn is settled
+  (`counting.turns`).
 * Copies that keep their sequences have fillers before them (`gap_filler`).
 """
 
@@ -57,7 +58,7 @@ class CarefulSending:
                 await send([special])
                 await publisher.settled()
             elif not self.life.stopped_sending:
-                publisher.request_each()  # a dead letter may be stored in the target as well
+                publisher.request_each()  # dead letters can be in the target as well, so no answer stands for others
                 await self.context.dead_letters.handle(special)
             else:
                 return  # it is neither copied nor a dead letter, so no later message may be stored
