@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nats_bridge.consuming import stream_range
+from nats_bridge.kinds.copying.position import comparing, entry_streams, resuming
+from nats_transforms.timestamp import nanoseconds_of
 from tests.live.copies import Copies, record_of
 from tests.live.copying.forgotten_ids import FORGETFUL, forgotten
 from tests.live.raw_messages import OpenPeer
@@ -56,3 +58,33 @@ async def test_a_copy_that_was_lost_before_many_of_others_is_made(
         3,
         2,
     ]
+
+
+async def test_a_copy_that_was_lost_in_a_burst_after_a_pause_is_made(
+    servers: SharedServers, raw_peer: OpenPeer, unique_name: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The burst has more copies than are compared at first. The piece read also has the copy before the pause."""
+    monkeypatch.setattr(comparing, "NEWEST", 4)
+    monkeypatch.setattr(resuming, "NEWEST", 4)
+    url = await servers.url("2.15.3")
+    here = await Copies.make(await raw_peer(url), unique_name("burst"), target=FORGETFUL)
+    for number in range(20):
+        await here.peer.store(f"{here.name}.{number}".encode())
+    async with running(settings_for(url, here.rule())):
+        await here.holds(20)
+    copies = await here.stored()
+    await forgotten(here.peer, here.target)
+    await here.peer.api(f"STREAM.PURGE.{here.target}")
+    lost = copies.pop(4)
+    for each in copies:
+        last = await here.peer.store(each.subject, each.payload, each.header_block)
+    second, newest = [await _stored_ns(here, int(last["seq"]) - before) for before in (17, 0)]
+    monkeypatch.setattr(entry_streams, "TOGETHER_NS", newest - second)
+    async with running(settings_for(url, here.rule())):
+        await here.holds(20)
+    assert (await here.stored())[-1].subject == lost.subject
+
+
+async def _stored_ns(here: Copies, sequence: int) -> int:
+    answer = await here.peer.api(f"STREAM.MSG.GET.{here.target}", {"seq": sequence})
+    return nanoseconds_of(answer["message"]["time"])

@@ -256,9 +256,10 @@ async def read_tail(
             farther_ids.clear()  # ids stored after all copies are irrelevant, and can be many
         # Between two copies that were in flight together, the target can hold many copies of other entries.
         young = read.copies[0].time_ns >= copies[-1].time_ns - TOGETHER_NS if read.copies else lowest - low < MOST
-        is_old = not of_any_age and copies and not young
-        is_cut = len(copies) >= wanted and not is_old
-        if is_cut or is_old:
+        has_enough = len(copies) >= wanted
+        if has_enough or (copies and not young and not of_any_age):
+            # The piece can begin with old copies although more young ones follow than are wanted.
+            is_cut = has_enough and (of_any_age or copies[-wanted].time_ns >= copies[-1].time_ns - TOGETHER_NS)
             break
         searched = last - low + 1
         if not copies and searched > _REPORTED * (reported + 1):
