@@ -24,6 +24,7 @@ from nats_bridge.consuming.replay import Replay
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
 from nats_transforms import header_block
+from nats_transforms.copy_id import CopyId
 from nats_transforms.dialect import NEWEST
 from nats_transforms.source_record import HEADER
 from nats_transforms.sourcing import compile_sourcing
@@ -119,7 +120,7 @@ class Shop:
                             expected += [(destination, payload)] if destination else []
                         else:
                             found.append((subject, payload))
-                            ours = (header_block.read(block, b"Nats-Msg-Id") or b"").startswith(b"bridge-")
+                            ours = CopyId.parse(header_block.read(block, b"Nats-Msg-Id")) is not None
                             by.append("the bridge" if ours else "the server")
                             assert header_block.read(block, HEADER) is not None
         return expected, found, by
