@@ -15,4 +15,5 @@ Everything in a run follows from one seed, so you can repeat it exactly: `make s
 | `scenario` | one seed: servers, sidecars, producers, and the history that the chaos judge reads |
 | `faults` | the faults of a seed, with their times |
 | `shrinking` | fewer faults that still break the same promise |
+| `defects` | known defects, put back to see which seed finds them |
 """

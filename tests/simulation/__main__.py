@@ -24,11 +24,16 @@ def main() -> int:
         "--shrink", type=int, default=100, help="runs, at most, that look for fewer faults that suffice"
     )
     parser.add_argument("--found", action="store_true", help="run what found.txt lists instead")
+    parser.add_argument("--defect", help="put this one of defects.yaml back, and stop at the first seed that finds it")
     parser.add_argument("--digests", action="store_true", help="show the hash of each seed's event log")
     given = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
+    if given.defect:
+        from tests.simulation.defects import put_back
+
+        put_back(given.defect)
     from tests.simulation.scenario import Found, run_seed
     from tests.simulation.shrinking import Shrinking
 
@@ -66,6 +71,10 @@ def main() -> int:
             smallest = shrinking.smallest(found)
             print(f"  with {len(smallest.faults)} of {len(found.faults)} faults (runs left: {shrinking.left}):")
             show(smallest)
+        if found.violations and given.defect:
+            runs = runs[: runs.index(run) + 1]
+            print(f"found by {run}, in {len(runs)} seeds: {given.defect}")
+            break
     print(
         f"{len(runs)} seeds, {failed} failed: {len(runs) / took:.1f} seeds and {seconds / took:.0f} simulated seconds"
         f" in a second of one processor, {messages} messages"
