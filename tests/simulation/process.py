@@ -35,11 +35,11 @@ class SidecarProcess:
         self.pid += 1
         self.is_asked_to_stop = False
         loop = self.loop = SidecarLoop(  # type: ignore[abstract]
-            scenario.world, scenario.network, f"sidecar{self.number}", scenario.violations.append
+            scenario.world, scenario.network, f"sidecar{self.number}", scenario.judging.violations.append
         )
         loop.killed = self._killed
         if len(scenario.sidecars) > 1:
-            loop.has_read = partial(scenario.has_read, self.id)
+            loop.has_read = partial(scenario.judging.has_read, self.id)
         loop.call_soon(self._begin, loop)
 
     def _begin(self, loop: SidecarLoop) -> None:
@@ -47,7 +47,7 @@ class SidecarProcess:
 
     def _main_is_done(self, main: asyncio.Task[None]) -> None:
         if error := main.exception():
-            self._scenario.violations.append(f"the sidecar crashed: {error!r}")
+            self._scenario.judging.violations.append(f"the sidecar crashed: {error!r}")
 
     async def _run(self, loop: SidecarLoop) -> None:
         """As `nats_bridge.app.process.run` does it."""
@@ -75,16 +75,17 @@ class SidecarProcess:
 
     def _ended(self, loop: SidecarLoop, sidecar: Sidecar, pid: int, code: int, error: str | None) -> None:
         scenario, is_replaced = self._scenario, self.loop is not loop
+        record, violations = scenario.judging.record, scenario.judging.violations
         expected = "asked to stop" if self.is_asked_to_stop or is_replaced else ""
         last = {"counters": counters_of(sidecar), "error": error or ""}
-        scenario.record("sidecar", replica=self.number, pid=pid, what="ended", code=code, expected=expected, last=last)
+        record("sidecar", replica=self.number, pid=pid, what="ended", code=code, expected=expected, last=last)
         left = [task for task in loop.tasks if not task.done() and task.get_name() != "main"]
-        scenario.violations.extend(f"left after the stop: {task.get_coro()!r}" for task in left)
-        scenario.violations.extend(f"left after the stop: connection {sock.number}" for sock in loop.sockets)
+        violations.extend(f"left after the stop: {task.get_coro()!r}" for task in left)
+        violations.extend(f"left after the stop: connection {sock.number}" for sock in loop.sockets)
         loop.killed = lambda: None
         loop.kill()
         if is_replaced:
-            scenario.record("fault", number=f"stop {pid}", kind="sidecar stopped", phase="end")
+            record("fault", number=f"stop {pid}", kind="sidecar stopped", phase="end")
             return
         self.sidecar = None
         if not self.stays_away:
@@ -95,7 +96,7 @@ class SidecarProcess:
         if before is None or self.loop is not before or self.sidecar is None or self.stays_away:
             return
         pid = self.id
-        self._scenario.record("fault", number=f"stop {pid}", kind="sidecar stopped", phase="begin")
+        self._scenario.judging.record("fault", number=f"stop {pid}", kind="sidecar stopped", phase="begin")
         before.killed = partial(self._overdue, pid, before, self.sidecar)
         self._scenario.world.after(_GRACE, before.kill)
         self.start()
@@ -103,7 +104,7 @@ class SidecarProcess:
     def _overdue(self, pid: int, loop: SidecarLoop, sidecar: Sidecar) -> None:
         """An orchestrator kills a process that does not end."""
         self._scenario.dead += sidecar, loop, loop.tasks
-        self._scenario.record("sidecar", replica=self.number, pid=pid, what="killed")
+        self._scenario.judging.record("sidecar", replica=self.number, pid=pid, what="killed")
 
     def stop(self) -> None:
         if self.sidecar is not None and self.loop is not None and not self.is_asked_to_stop:
@@ -117,8 +118,8 @@ class SidecarProcess:
 
     def _killed(self) -> None:
         scenario = self._scenario
-        scenario.look(self)
-        scenario.record("sidecar", replica=self.number, pid=self.id, what="killed")
+        scenario.judging.look(self)
+        scenario.judging.record("sidecar", replica=self.number, pid=self.id, what="killed")
         scenario.dead += self.sidecar, self.loop, self.loop.tasks if self.loop is not None else ()
         self.sidecar = None
         if not self.stays_away:

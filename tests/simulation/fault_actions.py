@@ -1,0 +1,233 @@
+"""Carries out the faults of a seed: each method is named after a kind, begins the fault, and returns its end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.faults import PlannedFault, soon
+from tests.simulation.network import Reachable
+from tests.simulation.process import SidecarProcess
+from tests.simulation.server import SimulatedServer
+from tests.simulation.streams import KeptStream
+
+if TYPE_CHECKING:
+    from tests.simulation.scenario import Scenario
+
+
+class FaultActions:
+    """What each kind of fault does to a scenario."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._world, self._network = scenario.world, scenario.network
+
+    def begin(self, fault: PlannedFault) -> Callable[[], None] | None:
+        """Begin a fault. Return what ends it; None if it is over."""
+        name = "_" + fault.kind.lower().replace(" ", "_").replace("'", "")
+        carry_out: Callable[[PlannedFault], Callable[[], None] | None] = getattr(self, name)
+        return carry_out(fault)
+
+    def start_servers(self) -> None:
+        for server in self._scenario.servers:
+            self._start_server(server)
+
+    def _process(self, fault: PlannedFault) -> SidecarProcess:
+        return self._scenario.sidecars[int(fault.draw * 1000) % len(self._scenario.sidecars)]
+
+    def _server(self, fault: PlannedFault) -> SimulatedServer:
+        return self._scenario.servers[int(fault.draw * 317) % len(self._scenario.servers)]
+
+    def _any_stream(self, fault: PlannedFault) -> tuple[SimulatedServer, KeptStream]:
+        names = sorted(self._scenario.places)
+        name = names[int(fault.draw * 997) % len(names)]
+        return next(server for server in self._scenario.servers if name in server.streams), self._scenario.stream(name)
+
+    def _sidecar_killed(self, fault: PlannedFault) -> None:
+        self._process(fault).kill(int(fault.draw * 2000) % 200 + 1)
+
+    def _sidecar_restarted(self, fault: PlannedFault) -> None:
+        self._process(fault).stop()
+
+    def _sidecar_replaced(self, fault: PlannedFault) -> None:
+        """As a rolling update: the next process starts soon after the signal, often before this one has ended."""
+        process = self._process(fault)
+        process.stop()
+        self._world.after(soon(random.Random(fault.draw), longest=3.0), partial(process.replace, process.loop))
+
+    def _sidecars_clock_stepped(self, fault: PlannedFault) -> None:
+        self._world.clock_step = 72 * 3600 * (2 * fault.draw - 1)
+
+    def _sidecar_paused(self, fault: PlannedFault) -> Callable[[], None]:
+        if (loop := self._process(fault).loop) is not None:
+            loop.pause(fault.hold)
+        return lambda: None
+
+    def _connections_reset(self, _: PlannedFault) -> None:
+        for wire in self._network.between():
+            wire.reset()
+
+    def _network_cut(self, fault: PlannedFault) -> Callable[[], None]:
+        """Connections are reset, and no new one is answered for a while."""
+        for wire in self._network.between(f"sidecar{self._process(fault).number}", self._server(fault).place):
+            wire.reset()
+        return self._network_held(fault)
+
+    def _network_held(self, fault: PlannedFault, place: Reachable | None = None) -> Callable[[], None]:
+        """Nothing arrives for a while; then everything does, or the connections are reset, and it is lost."""
+        name, place = f"sidecar{self._process(fault).number}", place or self._server(fault).place
+        self._network.hold(name, place)
+
+        def heal() -> None:
+            for wire in self._network.between(name, place) if fault.is_odd else ():
+                wire.reset()
+            self._network.release(name, place)
+
+        return heal
+
+    def _witness_cut(self, fault: PlannedFault) -> Callable[[], None]:
+        return self._network_held(fault, self._scenario.witness.place)
+
+    def _half_open(self, fault: PlannedFault) -> Callable[[], None]:
+        """One direction of a connection holds what it carries."""
+        wires = self._network.between()
+        if not wires:
+            return lambda: None
+        wire = wires[int(fault.draw * 997) % len(wires)]
+        to_server = fault.draw < 0.5
+        wire.hold(to_server=to_server, to_client=not to_server)
+        return wire.reset if fault.is_odd else wire.release
+
+    def _network_slow(self, fault: PlannedFault) -> Callable[[], None]:
+        """Everything in flight stops for moments."""
+        end = self._world.now + fault.hold
+
+        def stop() -> None:
+            for wire in self._network.between():
+                wire.hold()
+            self._world.after(self._world.draw(0.01, 0.4), go)
+
+        def go() -> None:
+            for wire in self._network.between():
+                wire.release()
+            if self._world.now < end:
+                self._world.after(self._world.draw(0.01, 0.2), stop)
+
+        stop()
+        return lambda: None
+
+    def _server_killed(self, fault: PlannedFault) -> Callable[[], None]:
+        return self._end_server(self._server(fault), None)
+
+    _server_restarted = _server_killed
+
+    def _end_server(self, server: SimulatedServer, lost_since: float | None) -> Callable[[], None]:
+        if not server.is_up:
+            return lambda: None
+        server.end(lost_since=lost_since)
+        return partial(self._start_server, server)
+
+    def _start_server(self, server: SimulatedServer) -> None:
+        if not server.is_up:
+            server.start()
+            for wire in self._network.between(place=server.place):
+                if wire.to_server.is_broken:  # of the server before: the first packet resets it
+                    self._world.after(self._world.draw(0, 8), wire.reset)
+
+    def _power_cut(self, fault: PlannedFault) -> Callable[[], None]:
+        """A server, or a stream alone (its leaders), loses everything that it stored since a moment."""
+        server, since = self._server(fault), self._world.now - soon(random.Random(fault.draw), longest=3.0)
+        if server.is_up:
+            self._scenario.judging.record("forgotten", since=since)
+        if int(fault.draw * 100) % 3:
+            return self._end_server(server, since)
+        server, stream = self._any_stream(fault)
+        server.lose_tail(stream, since)
+        heal = self._stream_leader_steps_down(fault)
+        if fault.is_odd:
+            heal()  # the next leader is there at once
+        return heal
+
+    def _stream_leader_steps_down(self, fault: PlannedFault) -> Callable[[], None]:
+        """Nothing is stored in a stream or read from it for a while, and publications to it can be lost."""
+        server, stream = self._any_stream(fault)
+        stream.has_leader = False
+
+        def heal() -> None:
+            stream.has_leader = True
+            for consumer in stream.consumers.values():
+                consumer.begin()
+            if server.is_up:
+                server.flush()
+
+        return heal
+
+    def _disk_full(self, fault: PlannedFault) -> Callable[[], None]:
+        server = self._server(fault)
+        server.is_full = True
+        return partial(setattr, server, "is_full", False)
+
+    def _creation_times_changed(self, fault: PlannedFault) -> Callable[[], None]:
+        """As servers before 2.14 do after an update and two restarts."""
+        server = self._server(fault)
+        heal = self._end_server(server, None)
+        if server.dialect.version < (2, 14):
+            for stream in server.streams.values():
+                stream.shown_created_ns = self._world.stamp()
+        return heal
+
+    def _pubacks_lost(self, fault: PlannedFault) -> Callable[[], None]:
+        server = self._server(fault)
+        server.loses_acks = fault.draw
+        return partial(setattr, server, "loses_acks", 0.0)
+
+    def _server_slow(self, fault: PlannedFault) -> Callable[[], None]:
+        """Some messages are stored late, and some answers come late."""
+        server = self._server(fault)
+        server.slow = 8.0 * fault.draw
+        return partial(setattr, server, "slow", 0.0)
+
+    def _consumer_deleted(self, fault: PlannedFault) -> None:
+        server = self._server(fault)
+        found = (consumer for stream in server.streams.values() for consumer in stream.consumers.values())
+        consumers = [consumer for consumer in found if not consumer.is_durable]
+        if consumers and server.is_up:
+            consumer = consumers[int(fault.draw * 997) % len(consumers)]
+            server.request(f"CONSUMER.DELETE.{consumer.stream.name}.{consumer.name}")
+
+    def _target_full(self, fault: PlannedFault) -> Callable[[], None]:
+        """Soon a target takes nothing: it has a limit, and refuses new messages."""
+        models = [self._scenario.stream(rule.target).model for rule in self._scenario.rules if rule.target]
+        models = [model for model in models if model.config.get("discard") != "new"]  # else it is full already
+        if not models:
+            return lambda: None
+        model = models[int(fault.draw * 997) % len(models)]
+        before, most = model.config, len(model.messages) + 1 + int(fault.draw * 8)
+        model.config = {**before, "max_msgs": most, "discard": "new"}
+        return partial(setattr, model, "config", before)
+
+    def _source(self, fault: PlannedFault) -> str:
+        places = sorted(self._scenario.produced)
+        return places[int(fault.draw * 997) % len(places)]
+
+    def _removes(self, place: str, removed: Sequence[int], **recorded: Any) -> bool:
+        """Note that messages are about to be removed. Return whether that is possible."""
+        if self._scenario.server.is_up and removed:
+            self._scenario.judging.removes(place, removed, **recorded)
+        return self._scenario.server.is_up
+
+    def _messages_deleted(self, fault: PlannedFault) -> None:
+        place = self._source(fault)
+        there = list(self._scenario.server.streams[place].model.messages)[-20:]
+        chosen_ones = self._scenario.chance.sample(there, min(3, len(there)))
+        if self._removes(place, chosen_ones, sequences=chosen_ones):
+            for sequence in chosen_ones:
+                self._scenario.server.request(f"STREAM.MSG.DELETE.{place}", {"seq": sequence})
+
+    def _source_purged(self, fault: PlannedFault) -> None:
+        place = self._source(fault)
+        through = self._scenario.server.streams[place].model.last_sequence // (1 if fault.is_odd else 2)
+        if self._removes(place, range(1, through + 1), through=through) and through:
+            self._scenario.server.request(f"STREAM.PURGE.{place}", {"seq": through + 1})
