@@ -46,13 +46,17 @@ class SimulatedApi:
         handlers = {name: getattr(self, "_" + name.lower().replace(".", "_")) for name in _REQUESTS}
         self._requests = handlers
 
-    def answer(self, subject: bytes, payload: bytes) -> bytes | None:
-        """Carry out a request. Return the answer, or None if nothing answers."""
+    def parsed(self, subject: bytes) -> tuple[str, list[str]]:
+        """Return the name of a request, empty for an unknown one, and the names in it: first the stream's."""
         request = subject.removeprefix(PREFIX).decode()
         name = next((each for each in self._requests if request == each or request.startswith(each + ".")), "")
+        return name, request[len(name) + 1 :].split(".") if len(request) > len(name) else []
+
+    def answer(self, subject: bytes, payload: bytes) -> bytes | None:
+        """Carry out a request. Return the answer, or None if nothing answers."""
+        name, names = self.parsed(subject)
         if not name:
             return None
-        names = request[len(name) + 1 :].split(".") if len(request) > len(name) else []
         try:
             found = self._requests[name](names, json.loads(payload) if payload else {})
         except ApiRefusal as refused:

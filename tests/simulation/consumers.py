@@ -146,7 +146,7 @@ class PushConsumer:
             self._server.world.after(self._server.world.moment(0.0002, rarely=0.005, longest=0.1), self._pump)
 
     def _pump(self) -> None:
-        self._pumping = False
+        self._pumping, before = False, self.delivered
         while self.is_alive and self.is_bound and self.stream.has_leader and not self._control_is_due():
             most = int(self.config.get("max_ack_pending") or 0)
             if self._keeps_pending and 0 < most <= len(self._pending):
@@ -156,6 +156,8 @@ class PushConsumer:
                 break
             self._deliver(stored)
         self._server.flush()
+        if self.delivered is not before:
+            self._server.happened(f"delivered {self.stream.name}")
 
     def _take_next(self) -> Stored | None:
         messages, last = self.stream.model.messages, self.stream.model.last_sequence
@@ -200,6 +202,7 @@ class PushConsumer:
         self._controlled = self._bytes
         self._server.flow_control[self._control] = self
         self._server.deliver(self.inbox, self.inbox, self._control, _FLOW_CONTROL, b"")
+        self._server.happened(f"flow control {self.stream.name}")
 
     def _control_is_due(self) -> bool:
         return bool(self.config.get("flow_control")) and self._bytes > self._window
@@ -209,6 +212,7 @@ class PushConsumer:
             return
         self._bytes = max(self._bytes - self._controlled, 0)
         self._control, self._controlled = b"", 0
+        self._server.happened(f"flow control {self.stream.name} answered")
         self._window = min(self._window * 2, 16 * _WINDOW)
         if self._bytes > self._window // 2:  # of large messages that were sent since it was asked for
             self._ask_for_control()
@@ -252,7 +256,7 @@ class PushConsumer:
 
     def acknowledged(self, stream_sequence: int, consumer_sequence: int) -> None:
         self._acked_ns = self._server.world.now_ns
-        if self._keeps_pending and consumer_sequence <= self.delivered.consumer_seq:
+        if self._keeps_pending and stream_sequence < self.next:
             self._pending = {at: number for at, number in self._pending.items() if number > consumer_sequence}
             if consumer_sequence > self.floor.consumer_seq:
                 self.floor = Sequences(consumer_sequence, stream_sequence)

@@ -33,7 +33,6 @@ from tests.simulation.network import SimulatedSocket
 from tests.simulation.world import BEGAN_NS, World
 
 _SMALL: dict[str, Any] = {
-    "nats_bridge.client.delivery_limit._CALM": 600.0,
     "nats_bridge.client.delivery_limit._FIRST": 2,
     "nats_bridge.kinds.copying.position.comparing.CHECKED_COPIES": 128,
     "nats_bridge.kinds.copying.position.comparing.MOST": 64,
@@ -111,7 +110,7 @@ def determined(
         if name.startswith("nats_bridge.") and getattr(module, "datetime", None) is datetime:
             replaced[f"{name}.datetime"] = Moment
     if is_small:
-        replaced |= _SMALL
+        replaced |= _SMALL | {"nats_bridge.client.delivery_limit._CALM": chance.choice([2.0, 600.0])}
         Window.__init__.__defaults__, Window.__init__.__kwdefaults__ = (16, 16 << 20), {"least": 16}
     with contextlib.ExitStack() as stack:
         for name, value in replaced.items():

@@ -46,7 +46,7 @@ class FaultActions:
         return next(server for server in self._scenario.servers if name in server.streams), self._scenario.stream(name)
 
     def _sidecar_killed(self, fault: PlannedFault) -> None:
-        self._process(fault).kill(int(fault.draw * 2000) % 200 + 1)
+        self._process(fault).kill(int(soon(random.Random(fault.draw), 1.0, 200.0)))
 
     def _sidecar_restarted(self, fault: PlannedFault) -> None:
         self._process(fault).stop()
@@ -134,7 +134,7 @@ class FaultActions:
             server.start()
             for wire in self._network.between(place=server.place):
                 if wire.to_server.is_broken:  # of the server before: the first packet resets it
-                    self._world.after(self._world.draw(0, 8), wire.reset)
+                    self._world.after(soon(self._world.chance, 0.001, 8.0), wire.reset)
 
     def _power_cut(self, fault: PlannedFault) -> Callable[[], None]:
         """A server, or a stream alone (its leaders), loses everything that it stored since a moment."""
@@ -220,7 +220,7 @@ class FaultActions:
 
     def _messages_deleted(self, fault: PlannedFault) -> None:
         place = self._source(fault)
-        there = list(self._scenario.server.streams[place].model.messages)[-20:]
+        there = list(self._scenario.server.streams[place].model.messages)[-20 if fault.is_odd else -4 :]
         chosen_ones = self._scenario.chance.sample(there, min(3, len(there)))
         if self._removes(place, chosen_ones, sequences=chosen_ones):
             for sequence in chosen_ones:

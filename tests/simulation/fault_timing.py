@@ -1,19 +1,35 @@
-"""When the faults of a seed begin and end: at their times, or soon after the sidecar has caused an event."""
+"""When the faults of a seed begin and end: at their times, or at events that the sidecar causes.
+
+Events are requests to the simulated servers (`CONSUMER.INFO ORDERS`) and their answers, deliveries, messages stored,
+acknowledgements, flow control, and all that the sidecar logs (`rule.lead_lost`).
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.simulation.fault_actions import FaultActions
-from tests.simulation.faults import PlannedFault, soon
+from tests.simulation.faults import RARE, PlannedFault, soon
 
 if TYPE_CHECKING:
     from tests.simulation.scenario import Scenario
 
-_PATIENCE = 10.0  # seconds that a fault waits for its event
+_PATIENCE = 4.0  # seconds that a fault waits for its event
+
+
+@dataclass(slots=True, eq=False)
+class AwaitedEvent:
+    """An event that a fault waits for."""
+
+    kind: str
+    left: int  # how many of them
+    then: Callable[[], None]
 
 
 class FaultTiming:
@@ -27,29 +43,56 @@ class FaultTiming:
         self.actions = actions
         self.healed = 0.0
         self._scenario, self._world = scenario, scenario.world
-        self._waiting: list[PlannedFault] = []  # for an event
+        self._followers: dict[tuple[int, str], PlannedFault] = {}
+        self._awaited: list[AwaitedEvent] = []
+        self._seen: Counter[str] = Counter()  # events, by kind
 
-    def plan(self, faults: Iterable[PlannedFault]) -> None:
+    def plan(self, faults: Sequence[PlannedFault]) -> None:
+        numbers = {fault.number for fault in faults}
         for fault in faults:
-            if fault.event:
-                self._world.at(fault.at, partial(self._waiting.append, fault))
-                self._world.at(fault.at + _PATIENCE, partial(self._let_begin, fault))
+            if fault.follows and fault.number - 1 in numbers:
+                self._followers[fault.number - 1, fault.follows] = fault
             else:
-                self._world.at(fault.at, partial(self._begin, fault))
-                self._plan_bursts(fault, fault.at)
+                self._world.at(fault.at, partial(self._arm, fault))
 
     def happened(self, event: str) -> None:
-        """Let the faults that wait for an event begin."""
-        for fault in [each for each in self._waiting if each.event == event]:
-            self._let_begin(fault)
+        """Note an event, and let begin or end what waits for it."""
+        self._seen[event] += 1
+        for each in self._awaited[:] if self._awaited else ():
+            if each.kind == RARE:
+                is_met = self._seen[event] <= each.left
+            elif is_met := each.kind == event:
+                each.left -= 1
+                is_met = each.left == 0
+            if is_met:
+                self._world.record(f"awaited {event}")
+                self._resume(each)
 
-    def _let_begin(self, fault: PlannedFault) -> None:
-        """Let a fault that still waits begin in a moment."""
-        if fault in self._waiting:
-            self._waiting.remove(fault)
-            begin = self._world.now + soon(random.Random(fault.draw), longest=0.1)
-            self._world.at(begin, partial(self._begin, fault))
-            self._plan_bursts(fault, begin)
+    def _await(self, event: str, nth: int, patience: float, then: Callable[[], None]) -> None:
+        if event.startswith("~"):
+            seen, chosen_by = self._seen, event
+            event = min(seen, key=lambda kind: zlib.crc32(f"{chosen_by} {kind}".encode()) * seen[kind] ** 0.5)
+        awaited = AwaitedEvent(event, nth, then)
+        self._awaited.append(awaited)
+        self._world.after(patience, partial(self._resume, awaited))
+
+    def _resume(self, awaited: AwaitedEvent) -> None:
+        if awaited in self._awaited:
+            self._awaited.remove(awaited)
+            self._world.after(0.0, awaited.then)
+
+    def _arm(self, fault: PlannedFault) -> None:
+        if fault.event:
+            self._await(fault.event, fault.nth, _PATIENCE, partial(self._begin_soon, fault))
+        else:
+            self._begin_soon(fault, 0.0)
+
+    def _begin_soon(self, fault: PlannedFault, pause: float | None = None) -> None:
+        """Begin a fault at once, or in a moment."""
+        if pause is None:
+            pause = 0.0 if int(fault.draw * 10) % 2 else soon(random.Random(fault.draw), longest=0.1)
+        self._world.after(pause, partial(self._begin, fault))
+        self._plan_bursts(fault, self._world.now + pause)
 
     def _plan_bursts(self, fault: PlannedFault, begin: float) -> None:
         """Publish soon before or after the begin and the end of a fault, so that messages are in flight then."""
@@ -68,12 +111,22 @@ class FaultTiming:
         self.healed = max(self.healed, self._world.now + fault.hold)
         scenario.look()
         scenario.judging.fault_begins(fault.number, fault.kind)
-        if (heal := self.actions.begin(fault)) is None:
-            scenario.judging.fault_ends(fault.number, fault.kind)
+        heal = self.actions.begin(fault)
+        self._follow(fault, "begin")
+        if heal is None:
+            self._end(fault)
+        elif fault.until:
+            self._await(fault.until, 1, fault.hold, partial(self._end, fault, heal))
         else:
-            self._world.after(fault.hold, partial(self._heal, fault, heal))
+            self._world.after(fault.hold, partial(self._end, fault, heal))
 
-    def _heal(self, fault: PlannedFault, heal: Callable[[], None]) -> None:
-        heal()
-        self._scenario.look()
+    def _end(self, fault: PlannedFault, heal: Callable[[], None] | None = None) -> None:
+        if heal is not None:
+            heal()
+            self._scenario.look()
         self._scenario.judging.fault_ends(fault.number, fault.kind)
+        self._follow(fault, "end")
+
+    def _follow(self, fault: PlannedFault, moment: str) -> None:
+        if (follower := self._followers.get((fault.number, moment))) is not None:
+            self._world.after(follower.delay, partial(self._arm, follower))

@@ -38,11 +38,15 @@ class PlannedFault:
     """One fault of a seed."""
 
     number: int  # its place among the seed's faults, from 1 on
-    at: float  # the second when it begins
+    at: float  # the second when it begins, or waits for its event; the earliest one if it follows another fault
     kind: str  # names are those of `tests.chaos`, because its judge knows the excuses of each
     hold: float  # seconds that it lasts
     draw: float  # from 0 to 1: selects its target, and its variant
-    event: str = ""  # what it waits for from then on: it begins soon after the next one
+    follows: str = ""  # "begin" or "end" of the fault before, and the seconds after it
+    delay: float = 0.0
+    event: str = ""  # what it waits for from then on: it begins at the next one, or soon after it
+    nth: int = 1  # of these events
+    until: str = ""  # an event that ends it earlier
 
     @property
     def is_odd(self) -> bool:
@@ -50,40 +54,48 @@ class PlannedFault:
         return int(self.draw * 10_000) % 2 == 1
 
     def __str__(self) -> str:
-        after = f", after a {self.event}" if self.event else ""
-        return f"{self.number:3}  {self.at:9.4f} s  {self.kind}, {self.hold:.4f} s, {self.draw:.4f}{after}"
+        follows = f", {self.delay:.4f} s after the {self.follows} of {self.number - 1}" if self.follows else ""
+        after = f", at {self.event} {self.nth}" if self.event else ""
+        until = f", until {self.until}" if self.until else ""
+        return (
+            f"{self.number:3}  {self.at:9.4f} s  {self.kind}, {self.hold:.4f} s, {self.draw:.4f}{follows}{after}{until}"
+        )
 
 
 WEIGHTS = {
     "sidecar killed": (5, 1.0),
-    "sidecar restarted": (3, 0.0),
+    "sidecar restarted": (2, 0.0),
     "sidecar replaced": (4, 0.0),
-    "sidecar paused": (2, 12.0),
+    "sidecar paused": (3, 12.0),
     "sidecar's clock stepped": (1, 0.0),
     "connections reset": (4, 0.0),
     "network cut": (3, 8.0),
-    "network held": (2, 40.0),
-    "half open": (2, 40.0),
-    "network slow": (2, 5.0),
+    "network held": (3, 40.0),
+    "half open": (3, 40.0),
+    "network slow": (1, 5.0),
     "witness cut": (3, 5.0),
     "server killed": (3, 4.0),
-    "server restarted": (2, 1.0),
-    "power cut": (4, 3.0),
+    "server restarted": (1, 1.0),
+    "power cut": (5, 3.0),
     "stream leader steps down": (3, 3.0),
     "disk full": (1, 4.0),
     "creation times changed": (1, 0.0),
     "PubAcks lost": (2, 3.0),
     "server slow": (3, 6.0),
-    "consumer deleted": (2, 0.0),
+    "consumer deleted": (3, 0.0),
     "target full": (1, 4.0),
     "messages deleted": (3, 0.0),
     "source purged": (2, 0.0),
 }
 """How often each kind is drawn, and how many seconds it lasts at most."""
 
+RARE = "rare"
+"""An event of a kind that has hardly happened before: at most as often as a fault's `nth`."""
+
 _SHORTEST, _LONGEST = 0.0001, 10.0  # seconds between a fault and another one that is aimed at it
 _NO_FAULT = 0.03  # the part of seeds without a fault
-_EVENTS = ("", "", "connection", "consumer")  # what a fault that is aimed waits for: two of four wait for a time
+_ALL = 0.2  # the part of seeds with all kinds of faults
+_FACTOR = 20  # the number of an event is drawn up to this
 
 
 def soon(chance: random.Random, shortest: float = _SHORTEST, longest: float = _LONGEST) -> float:
@@ -96,34 +108,45 @@ def schedule(
 ) -> list[PlannedFault]:
     """Draw the faults of one seed.
 
-    Half of the seeds focus on a few kinds, so that these meet each other often. A fault can be followed by others that
-    are aimed at it: they come soon after it begins or ends, when the sidecar recovers from it. Half of these wait for
-    the next connection, or the next consumer, because what the sidecar does then takes only milliseconds. `until` is
-    the latest begin of a fault, in seconds.
+    Most seeds have a few kinds of faults, and wait for a few events, so that these meet each other often. A fault can
+    be followed by others that are aimed at it: they come soon after it begins or ends, when the sidecar recovers from
+    it. Most of these wait for an event, because what the sidecar does then takes only milliseconds:
+
+    | event | |
+    |---|---|
+    | `connection` | a server accepts a connection |
+    | `rare` | anything that has hardly happened before, such as the first `reader.stream_shorter` |
+    | `~417` | a kind of event that this run has already caused: a number chooses which one, rarer ones more often |
+
+    `until` is the latest begin of a fault, in seconds.
     """
     if chance.random() < _NO_FAULT:
         return []
     kinds = list(among)
-    if chance.random() < 0.5:
-        kinds = chance.choices(kinds, [among[kind][0] for kind in kinds], k=chance.choice([1, 2, 2, 3]))
     weights = [among[kind][0] for kind in kinds]
-    every, aims = chance.choice([3.0, 6.0, 12.0]), chance.choice([0.2, 0.4, 0.6])
-    drawn: list[tuple[float, str, float, float, str]] = []
+    if chance.random() >= _ALL:
+        kinds = chance.choices(kinds, weights, k=chance.choice([1, 2, 2, 3, 3, 4, 6]))
+        weights = [1] * len(kinds)
+    events = ["", "", "connection", RARE, RARE, *(f"~{chance.randrange(1000)}" for _ in range(3))]
+    if chance.random() < 0.5:
+        events = chance.sample(events, 3)
+    every, aims = until / chance.choice([2, 4, 8]), chance.choice([0.3, 0.5, 0.7])
     at = chance.choice([0.1, 3.0, 3.0]) + chance.expovariate(1 / every)
+    planned: list[PlannedFault] = []
     while at < until:
-        begin, event = at, ""
-        while True:
+        begin, follows, delay = at, "", 0.0
+        while begin < until:
             kind = chance.choices(kinds, weights)[0]
             longest = among[kind][1]
             hold = longest * chance.random() if chance.random() < 0.5 or not longest else soon(chance, 0.001, longest)
-            drawn.append((begin, kind, hold, chance.random(), event))
+            event = chance.choice(events) if follows or chance.random() < 0.3 else ""
+            nth = int(soon(chance, 1, _FACTOR)) if chance.random() < 0.5 else 1
+            ends = chance.choice(events) if chance.random() < 0.3 and hold > 0 else ""
+            numbers = len(planned) + 1, round(begin, 5), kind, round(hold, 4), chance.random()
+            planned.append(PlannedFault(*numbers, follows, round(delay, 5), event, nth, ends))
             if chance.random() > aims:
                 break
-            begin += soon(chance) + (hold if chance.random() < 0.5 else 0.0)
-            event = chance.choice(_EVENTS)
+            follows, delay = chance.choice(["begin", "end"]), soon(chance)
+            begin += delay + (hold if follows == "end" else 0.0)
         at += chance.expovariate(1 / every)
-    ordered = enumerate(sorted(each for each in drawn if each[0] < until), 1)
-    return [
-        PlannedFault(number, round(at, 5), kind, round(hold, 4), draw, event)
-        for number, (at, kind, hold, draw, event) in ordered
-    ]
+    return planned

@@ -45,6 +45,7 @@ for _name in (
 _STILL = 120.0  # seconds without progress, after the last fault, that count as stuck
 _REST = 11.0  # seconds without a change that count as come to rest; overdue answers are noticed until then
 _DELAYS = {"network cut", "network held", "network slow", "half open", "sidecar paused"}
+_LENGTHS = (0.2, 0.3, 0.5)  # how long faults begin, as parts of the longest time
 _SHORT_WINDOW = 100_000_000  # nanoseconds; the shortest that servers take
 _VERSIONS = ("2.9.10", "2.10.27", "2.12.15", "2.15.3")
 _RULES = ("once,never-lost,gathered", "copy,never-lost", "gathered,once", "copy,gathered,once,never-lost")
@@ -81,12 +82,13 @@ class Scenario:
         chance = random.Random(f"{seed}/circumstances")
         self.version = chance.choice(_VERSIONS)
         self.rules = chosen(chance.choice(_RULES), self.version)
-        self.until = 60.0 * replay.minutes
-        faults = schedule(random.Random(f"{seed}/faults"), self.until)
+        faults_chance = random.Random(f"{seed}/faults")
+        self.until = 60.0 * replay.minutes * faults_chance.choice(_LENGTHS)
+        faults = schedule(faults_chance, self.until)
         self.faults = [each for each in faults if replay.kept is None or each.number in replay.kept]
-        self.largest_batch = chance.choice([1, 3, 3, 12, 12, 40])
+        self.largest_batch = chance.choice([1, 3, 3, 6, 6, 12, 12, 40])
         self.rate = min(chance.choice([0.1, 0.3, 1.0]), 6.0 / self.largest_batch)  # batches per second
-        self.subjects = chance.choice([0, 0, 2, 6])  # for each source; 0 for many
+        self.subjects = chance.choice([0, 2, 6])  # for each source; 0 for many
         # Whether limits of the sidecar are so low that few messages reach them. Not with batches larger than a window.
         self.is_small = chance.random() < 0.7 and self.largest_batch < 40
         # Whether targets remember message ids for a moment only. Nothing may arrive late then.
@@ -99,7 +101,7 @@ class Scenario:
         self.servers = [self.server]  # under test
         if is_split:
             self.servers.append(SimulatedServer(self.world, self.network, _OTHER, self.version, "other"))
-        replicas = chance.choice([1, 1, 2])
+        replicas = chance.choice([1, 2])
         self.settings = _settings(self.rules, replicas, is_split)
         self.judging = Judging(self.world, self.rules, self.settings, self.stream)
         self.sidecars = [SidecarProcess(self, number) for number in range(replicas)]
@@ -117,6 +119,7 @@ class Scenario:
 
     def _logged(self, event: MutableMapping[str, Any]) -> None:
         self.judging.logged(event, self.sidecars[int(running()[-1])])
+        self._timing.happened(event["event"])
 
     def _published(self, process: str, message: Message) -> None:
         leadership = self.settings.leadership
@@ -126,16 +129,8 @@ class Scenario:
     def run(self) -> Found:
         with determined(self.world, self._logged, is_small=self.is_small):
             self._carry_out()
-        world = self.world
-        seen = (
-            tuple(self.judging.violations),
-            tuple(self.faults),
-            world.now,
-            self._stored,
-            world.digest,
-            tuple(world.lines),
-        )
-        return Found(self.replay, *seen)
+        world, broken = self.world, tuple(self.judging.violations)
+        return Found(self.replay, broken, tuple(self.faults), world.now, self._stored, world.digest, tuple(world.lines))
 
     def _carry_out(self) -> None:
         world, run = self.world, {"replicas": len(self.sidecars), "began": BEGAN_NS / 1e9, "version": self.version}

@@ -116,6 +116,7 @@ class ConnectedClient:
                 assert len(fields) == 3, "no rule under test has a queue group"
                 self._server.subscribe(ClientSubscription(self, fields[1], fields[2]))
             case b"UNSUB":
+                self._server.happened("UNSUB")
                 assert len(fields) == 2, "no rule under test limits deliveries"
                 if subscription := self.subscriptions.get(fields[1]):
                     self._server.unsubscribe(subscription)
@@ -140,7 +141,7 @@ class SimulatedServer:
         self.flow_control: dict[bytes, PushConsumer] = {}
         self.observe: Callable[[str, Message], None] = lambda *_: None  # what each process publishes
         self.listeners: list[tuple[bytes, Callable[[Message], None]]] = []
-        self.happened: Callable[[str], None] = lambda _: None  # a new connection, or a new consumer
+        self.happened: Callable[[str], None] = lambda _: None  # an event that faults can wait for
         self.loses_acks = 0.0  # the part of PubAcks that do not come
         self.slow = 0.0  # seconds, at most, by which it stores or answers late
         self.is_full = False  # whether its disk takes nothing
@@ -341,7 +342,11 @@ class SimulatedServer:
     def _to_jetstream(self, message: Message, reply: bytes) -> bool:
         subject = message.subject
         if subject.startswith(PREFIX):
-            self.world.after(self.world.moment(_API, rarely=0.005, longest=0.5), partial(self._ask, message, reply))
+            name, names = self._api.parsed(subject)
+            request = " ".join((name, *names[:1]))
+            self.happened(request)
+            asked = partial(self._ask, request, message, reply)
+            self.world.after(self.world.moment(_API, rarely=0.005, longest=0.5), asked)
         elif subject.startswith(b"$JS.ACK."):
             self._acknowledge(message, reply)
         elif subject.startswith(b"$JS.FC."):
@@ -351,7 +356,7 @@ class SimulatedServer:
             return False
         return True
 
-    def _ask(self, message: Message, reply: bytes) -> None:
+    def _ask(self, request: str, message: Message, reply: bytes) -> None:
         if not self.is_up:
             return
         name = message.subject.decode().partition(".")[2]
@@ -363,6 +368,7 @@ class SimulatedServer:
         elif reply:
             self._reply(reply, answer)
         self.flush()
+        self.happened(f"{request} answered")
 
     def request(self, request: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Ask the API without a connection. Return the answer."""
@@ -378,6 +384,7 @@ class SimulatedServer:
         consumer = stream.consumers.get(tokens[3].decode()) if stream is not None else None
         if consumer is None:
             return
+        self.happened(f"ack {consumer.stream.name}")
         if message.payload in (b"", b"+ACK"):
             consumer.acknowledged(int(tokens[5]), int(tokens[6]))
         if reply:
@@ -386,7 +393,6 @@ class SimulatedServer:
     def add_consumer(self, stream: KeptStream, config: dict[str, Any]) -> PushConsumer:
         consumer = stream.consumers[config["name"]] = PushConsumer(self, stream, config)
         consumer.begin()
-        self.happened("consumer")
         return consumer
 
     def delete_consumer(self, stream: KeptStream, name: str) -> None:
@@ -421,6 +427,7 @@ class SimulatedServer:
             for consumer in stream.consumers.values():
                 consumer.signal()
         self.flush()
+        self.happened(f"stored {name}")
 
     def _ingest(self, stream: KeptStream, message: Message) -> dict[str, Any]:
         message = replace(message, header_block=ingested(message.header_block, self.dialect))
