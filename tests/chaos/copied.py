@@ -39,7 +39,9 @@ def copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
         if counting:
             total = b'{"val":"%d"}' % totals[copy.subject]
             original = replace(original, size=len(total), digest=digest_of(total))
-        if stream not in QUEUES and original != originals[stream][sequence] and not counting:
+        known = stream not in QUEUES | SCHEDULED
+        is_gone = known and sequence not in story.final[stream] and not story.was_removed(stream, sequence)
+        if not counting and stream not in QUEUES and (is_gone or original != originals[stream][sequence]):
             judgement.add("invented", "allowed", f"{rule.target} {place}: of {stream} {sequence}, which was lost")
             continue
         compare_copy(judgement, story, rule, rows[place], original, f"{stream} {sequence}")

@@ -137,17 +137,22 @@ class FaultActions:
                     self._world.after(soon(self._world.chance, 0.001, 8.0), wire.reset)
 
     def _power_cut(self, fault: PlannedFault) -> Callable[[], None]:
-        """A server, or a stream alone (its leaders), loses everything that it stored since a moment."""
-        server, since = self._server(fault), self._world.now - soon(random.Random(fault.draw), longest=3.0)
+        """A server loses everything that it stored since a moment."""
+        return self._end_server(self._server(fault), self._lost_since(fault, self._server(fault)))
+
+    def _lost_since(self, fault: PlannedFault, server: SimulatedServer) -> float:
+        since = self._world.now - soon(random.Random(fault.draw), longest=3.0)
         if server.is_up:
             self._scenario.judging.record("forgotten", since=since)
-        if int(fault.draw * 100) % 3:
-            return self._end_server(server, since)
+        return since
+
+    def _power_cut_of_a_stream(self, fault: PlannedFault) -> Callable[[], None]:
+        """The leaders of a stream lose it, so it has none until another one is elected."""
         server, stream = self._any_stream(fault)
-        server.lose_tail(stream, since)
+        server.lose_tail(stream, self._lost_since(fault, server))
         heal = self._stream_leader_steps_down(fault)
-        if fault.is_odd:
-            heal()  # the next leader is there at once
+        if fault.is_odd and stream.name not in self._scenario.produced:
+            heal()  # a target: the next leader is there at once
         return heal
 
     def _stream_leader_steps_down(self, fault: PlannedFault) -> Callable[[], None]:

@@ -76,7 +76,8 @@ WEIGHTS = {
     "witness cut": (3, 5.0),
     "server killed": (3, 4.0),
     "server restarted": (1, 1.0),
-    "power cut": (5, 3.0),
+    "power cut": (4, 3.0),
+    "power cut of a stream": (2, 9.0),
     "stream leader steps down": (3, 3.0),
     "disk full": (1, 4.0),
     "creation times changed": (1, 0.0),
@@ -92,6 +93,7 @@ WEIGHTS = {
 RARE = "rare"
 """An event of a kind that has hardly happened before: at most as often as a fault's `nth`."""
 
+_ELECTION = {"power cut of a stream": 4.0}  # seconds that a kind lasts at least, whatever happens
 _SHORTEST, _LONGEST = 0.0001, 10.0  # seconds between a fault and another one that is aimed at it
 _NO_FAULT = 0.03  # the part of seeds without a fault
 _ALL = 0.2  # the part of seeds with all kinds of faults
@@ -139,9 +141,10 @@ def schedule(
             kind = chance.choices(kinds, weights)[0]
             longest = among[kind][1]
             hold = longest * chance.random() if chance.random() < 0.5 or not longest else soon(chance, 0.001, longest)
+            hold = max(hold, _ELECTION.get(kind, 0.0))
             event = chance.choice(events) if follows or chance.random() < 0.3 else ""
             nth = int(soon(chance, 1, _FACTOR)) if chance.random() < 0.5 else 1
-            ends = chance.choice(events) if chance.random() < 0.3 and hold > 0 else ""
+            ends = chance.choice(events) if chance.random() < 0.3 and hold > 0 and kind not in _ELECTION else ""
             numbers = len(planned) + 1, round(begin, 5), kind, round(hold, 4), chance.random()
             planned.append(PlannedFault(*numbers, follows, round(delay, 5), event, nth, ends))
             if chance.random() > aims:

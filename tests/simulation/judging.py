@@ -76,11 +76,11 @@ class Judging:
         self.record("status", replica=process.number, pid=process.id, **state)
 
     def fault_begins(self, number: int, kind: str) -> None:
-        self.record("fault", number=number, kind=kind, phase="begin")
+        self.record("fault", number=number, kind=kind.partition(" of ")[0], phase="begin")
         self._disturbances += kind not in REMOVALS
 
     def fault_ends(self, number: int, kind: str) -> None:
-        self.record("fault", number=number, kind=kind, phase="end")
+        self.record("fault", number=number, kind=kind.partition(" of ")[0], phase="end")
         if kind not in REMOVALS:
             self._disturbances, self._calm_since = self._disturbances - 1, self._world.now
 
@@ -164,7 +164,7 @@ class Judging:
                 some = f"{next(iter(wrong.values()))}, {len(wrong)} removals and {counted} counted"
                 self.violations.append(f"{name}: wrong last sequence {some}")
         story = Story.of(self.history)
-        if "power cut" not in kinds:
+        if not {"power cut", "power cut of a stream"} & kinds:
             self._judge_cut_runs(story)
         for judgement in judge(story, self._rules):
             copies_lost = any(each.what == "invented" and "was lost" in each.detail for each in judgement.findings)

@@ -199,11 +199,14 @@ class SimulatedServer:
         for stream in self.streams.values():
             if since_ns is not None:
                 stream.lose_since(since_ns)
-            for name, consumer in list(stream.consumers.items()):
-                if consumer.is_durable:
-                    consumer.restore(self._kept_until(since_ns))
-                else:
-                    del stream.consumers[name]
+            self._restore_consumers(stream, since_ns)
+
+    def _restore_consumers(self, stream: KeptStream, since_ns: int | None) -> None:
+        for name, consumer in list(stream.consumers.items()):
+            if consumer.is_durable:
+                consumer.restore(self._kept_until(since_ns))
+            else:
+                del stream.consumers[name]
 
     def _kept_until(self, since_ns: int | None) -> int | None:
         """Draw until when a consumer's state is kept if its stream has lost what came since a time: often longer."""
@@ -217,8 +220,7 @@ class SimulatedServer:
         self._inbound.pop(stream.name, None)
         stream.lose_since(since_ns)
         stream.reopen(self.world.now_ns)
-        for consumer in stream.consumers.values():
-            consumer.restore(self._kept_until(since_ns))
+        self._restore_consumers(stream, since_ns)
 
     def _accept(self, wire: Wire) -> ConnectedClient:
         self._numbers += 1

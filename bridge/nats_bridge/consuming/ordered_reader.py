@@ -182,7 +182,9 @@ class OrderedReader(Reader):
         recovered = self._counters.received - before
         self._log.info("reader.recovered", consumer=self.consumer.name, messages=recovered, upto=upto)
         self._sink.vanished(order.filled(missing, start, first, recovered))
-        if plan.position == "confirmed":
+        last = AckReply.parse(order.last_reply) if order.last_reply else None
+        is_read = last is not None and (last.stream_sequence, last.consumer_sequence) == (upto, missing.following - 1)
+        if plan.position == "confirmed" and not is_read:
             await self._confirm(self.consumer.reply(upto, missing.following - 1))
 
     async def _read_again(self, stream: Replay, missing: Missing) -> None:

@@ -41,7 +41,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import time
 
 import structlog
 
@@ -423,14 +422,12 @@ class RuleConsumer:
         return acknowledges(reply, self.plan.stream.encode(), self.name.encode())
 
     def reply(self, stream_sequence: int, consumer_sequence: int) -> bytes:
-        """Return the reply subject that acknowledges a message at the consumer whose delivery of it did not arrive."""
-        return b"$JS.ACK.%b.%b.1.%d.%d.%d.0" % (
-            self.plan.stream.encode(),
-            self.name.encode(),
-            stream_sequence,
-            consumer_sequence,
-            time.time_ns(),
-        )
+        """Return the reply subject that acknowledges a message at the consumer whose delivery of it did not arrive.
+
+        Its time is 0, because the message's time is unknown.
+        """
+        stream, name = self.plan.stream.encode(), self.name.encode()
+        return b"$JS.ACK.%b.%b.1.%d.%d.0.0" % (stream, name, stream_sequence, consumer_sequence)
 
     def numbered(self, batch: list[Delivered], consumer_sequence: int) -> list[Delivered]:
         """Return a batch of a replay, with the last reply subject changed to that of the durable consumer."""
