@@ -150,10 +150,7 @@ class FaultActions:
         """The leaders of a stream lose it, so it has none until another one is elected."""
         server, stream = self._any_stream(fault)
         server.lose_tail(stream, self._lost_since(fault, server))
-        heal = self._stream_leader_steps_down(fault)
-        if fault.is_odd and stream.name not in self._scenario.produced:
-            heal()  # a target: the next leader is there at once
-        return heal
+        return self._stream_leader_steps_down(fault)
 
     def _stream_leader_steps_down(self, fault: PlannedFault) -> Callable[[], None]:
         """Nothing is stored in a stream or read from it for a while, and publications to it can be lost."""
