@@ -12,6 +12,7 @@ from tests.simulation.network import Reachable
 from tests.simulation.process import SidecarProcess
 from tests.simulation.server import SimulatedServer
 from tests.simulation.streams import KeptStream
+from tests.simulation.world import BEGAN_NS
 
 if TYPE_CHECKING:
     from tests.simulation.scenario import Scenario
@@ -24,10 +25,10 @@ class FaultActions:
         self._scenario = scenario
         self._world, self._network = scenario.world, scenario.network
 
-    def begin(self, fault: PlannedFault) -> Callable[[], None] | None:
+    def begin(self, fault: PlannedFault) -> Callable[[], object] | None:
         """Begin a fault. Return what ends it; None if it is over."""
         name = "_" + fault.kind.lower().replace(" ", "_").replace("'", "")
-        carry_out: Callable[[PlannedFault], Callable[[], None] | None] = getattr(self, name)
+        carry_out: Callable[[PlannedFault], Callable[[], object] | None] = getattr(self, name)
         return carry_out(fault)
 
     def start_servers(self) -> None:
@@ -60,7 +61,7 @@ class FaultActions:
     def _sidecars_clock_stepped(self, fault: PlannedFault) -> None:
         self._world.clock_step = 72 * 3600 * (2 * fault.draw - 1)
 
-    def _sidecar_paused(self, fault: PlannedFault) -> Callable[[], None]:
+    def _sidecar_paused(self, fault: PlannedFault) -> Callable[[], object]:
         if (loop := self._process(fault).loop) is not None:
             loop.pause(fault.hold)
         return lambda: None
@@ -69,13 +70,13 @@ class FaultActions:
         for wire in self._network.between():
             wire.reset()
 
-    def _network_cut(self, fault: PlannedFault) -> Callable[[], None]:
+    def _network_cut(self, fault: PlannedFault) -> Callable[[], object]:
         """Connections are reset, and no new one is answered for a while."""
         for wire in self._network.between(f"sidecar{self._process(fault).number}", self._server(fault).place):
             wire.reset()
         return self._network_held(fault)
 
-    def _network_held(self, fault: PlannedFault, place: Reachable | None = None) -> Callable[[], None]:
+    def _network_held(self, fault: PlannedFault, place: Reachable | None = None) -> Callable[[], object]:
         """Nothing arrives for a while; then everything does, or the connections are reset, and it is lost."""
         name, place = f"sidecar{self._process(fault).number}", place or self._server(fault).place
         self._network.hold(name, place)
@@ -87,10 +88,10 @@ class FaultActions:
 
         return heal
 
-    def _witness_cut(self, fault: PlannedFault) -> Callable[[], None]:
+    def _witness_cut(self, fault: PlannedFault) -> Callable[[], object]:
         return self._network_held(fault, self._scenario.witness.place)
 
-    def _half_open(self, fault: PlannedFault) -> Callable[[], None]:
+    def _half_open(self, fault: PlannedFault) -> Callable[[], object]:
         """One direction of a connection holds what it carries."""
         wires = self._network.between()
         if not wires:
@@ -100,30 +101,12 @@ class FaultActions:
         wire.hold(to_server=to_server, to_client=not to_server)
         return wire.reset if fault.is_odd else wire.release
 
-    def _network_slow(self, fault: PlannedFault) -> Callable[[], None]:
-        """Everything in flight stops for moments."""
-        end = self._world.now + fault.hold
-
-        def stop() -> None:
-            for wire in self._network.between():
-                wire.hold()
-            self._world.after(self._world.draw(0.01, 0.4), go)
-
-        def go() -> None:
-            for wire in self._network.between():
-                wire.release()
-            if self._world.now < end:
-                self._world.after(self._world.draw(0.01, 0.2), stop)
-
-        stop()
-        return lambda: None
-
-    def _server_killed(self, fault: PlannedFault) -> Callable[[], None]:
+    def _server_killed(self, fault: PlannedFault) -> Callable[[], object]:
         return self._end_server(self._server(fault), None)
 
     _server_restarted = _server_killed
 
-    def _end_server(self, server: SimulatedServer, lost_since: float | None) -> Callable[[], None]:
+    def _end_server(self, server: SimulatedServer, lost_since: float | None) -> Callable[[], object]:
         if not server.is_up:
             return lambda: None
         server.end(lost_since=lost_since)
@@ -136,23 +119,44 @@ class FaultActions:
                 if wire.to_server.is_broken:  # of the server before: the first packet resets it
                     self._world.after(soon(self._world.chance, 0.001, 8.0), wire.reset)
 
-    def _power_cut(self, fault: PlannedFault) -> Callable[[], None]:
+    def _power_cut(self, fault: PlannedFault) -> Callable[[], object]:
         """A server loses everything that it stored since a moment."""
-        return self._end_server(self._server(fault), self._lost_since(fault, self._server(fault)))
+        server = self._server(fault)
+        lost_since, heal = self._lost_since(fault, server)
+        start = self._end_server(server, lost_since)
+        return lambda: (start(), heal())
 
-    def _lost_since(self, fault: PlannedFault, server: SimulatedServer) -> float:
-        since = self._world.now - soon(random.Random(fault.draw), longest=3.0)
-        if server.is_up:
-            self._scenario.judging.record("forgotten", since=since)
-        return since
-
-    def _power_cut_of_a_stream(self, fault: PlannedFault) -> Callable[[], None]:
-        """The leaders of a stream lose it, so it has none until another one is elected."""
+    def _power_cut_of_a_stream(self, fault: PlannedFault) -> Callable[[], object]:
+        """The leaders of a stream lose its end, so it has none until another one is elected."""
         server, stream = self._any_stream(fault)
-        server.lose_tail(stream, self._lost_since(fault, server))
-        return self._stream_leader_steps_down(fault)
+        lost_since, heal = self._lost_since(fault, server)
+        server.lose_tail(stream, lost_since)
+        elect = self._stream_leader_steps_down(fault)
+        return lambda: (elect(), heal())
 
-    def _stream_leader_steps_down(self, fault: PlannedFault) -> Callable[[], None]:
+    def _lost_since(self, fault: PlannedFault, server: SimulatedServer) -> tuple[float, Callable[[], object]]:
+        """Return the second since which everything is lost, and what happens when the server is back.
+
+        Publishers then often store as many messages as a source has lost, so that these get the lost sequences.
+        """
+        chance, world, scenario = random.Random(fault.draw), self._world, self._scenario
+        since = world.now - soon(chance, longest=3.0)
+        sources = [(name, server.streams[name]) for name in sorted(scenario.produced) if name in server.streams]
+        if sources and fault.is_odd:
+            times = chance.choice(sources)[1].times[-8:]
+            since = (chance.choice(times) - BEGAN_NS) / 1e9 - 1e-6 if times else since
+        if server.is_up:
+            scenario.judging.record("forgotten", since=since)
+        ends = [(name, sum((at - BEGAN_NS) / 1e9 > since for at in stream.times)) for name, stream in sources]
+
+        def publish_again() -> None:
+            for name, lost in ends:
+                if lost and chance.random() < 0.7:
+                    world.after(soon(chance, longest=1.0), partial(scenario.publish, name, lost + chance.randrange(3)))
+
+        return since, publish_again
+
+    def _stream_leader_steps_down(self, fault: PlannedFault) -> Callable[[], object]:
         """Nothing is stored in a stream or read from it for a while, and publications to it can be lost."""
         server, stream = self._any_stream(fault)
         stream.has_leader = False
@@ -166,12 +170,12 @@ class FaultActions:
 
         return heal
 
-    def _disk_full(self, fault: PlannedFault) -> Callable[[], None]:
+    def _disk_full(self, fault: PlannedFault) -> Callable[[], object]:
         server = self._server(fault)
         server.is_full = True
         return partial(setattr, server, "is_full", False)
 
-    def _creation_times_changed(self, fault: PlannedFault) -> Callable[[], None]:
+    def _creation_times_changed(self, fault: PlannedFault) -> Callable[[], object]:
         """As servers before 2.14 do after an update and two restarts."""
         server = self._server(fault)
         heal = self._end_server(server, None)
@@ -180,12 +184,12 @@ class FaultActions:
                 stream.shown_created_ns = self._world.stamp()
         return heal
 
-    def _pubacks_lost(self, fault: PlannedFault) -> Callable[[], None]:
+    def _pubacks_lost(self, fault: PlannedFault) -> Callable[[], object]:
         server = self._server(fault)
         server.loses_acks = fault.draw
         return partial(setattr, server, "loses_acks", 0.0)
 
-    def _server_slow(self, fault: PlannedFault) -> Callable[[], None]:
+    def _server_slow(self, fault: PlannedFault) -> Callable[[], object]:
         """Some messages are stored late, and some answers come late."""
         server = self._server(fault)
         server.slow = 8.0 * fault.draw
@@ -199,7 +203,7 @@ class FaultActions:
             consumer = consumers[int(fault.draw * 997) % len(consumers)]
             server.request(f"CONSUMER.DELETE.{consumer.stream.name}.{consumer.name}")
 
-    def _target_full(self, fault: PlannedFault) -> Callable[[], None]:
+    def _target_full(self, fault: PlannedFault) -> Callable[[], object]:
         """Soon a target takes nothing: it has a limit, and refuses new messages."""
         models = [self._scenario.stream(rule.target).model for rule in self._scenario.rules if rule.target]
         models = [model for model in models if model.config.get("discard") != "new"]  # else it is full already
@@ -227,9 +231,16 @@ class FaultActions:
         if self._removes(place, chosen_ones, sequences=chosen_ones):
             for sequence in chosen_ones:
                 self._scenario.server.request(f"STREAM.MSG.DELETE.{place}", {"seq": sequence})
+            self._publish_soon(fault, place)
+
+    def _publish_soon(self, fault: PlannedFault, place: str) -> None:
+        """Often store messages before the sidecar receives the report of a removal."""
+        if fault.draw < 0.5:
+            self._world.after(soon(self._world.chance, longest=0.3), partial(self._scenario.publish, place, 2))
 
     def _source_purged(self, fault: PlannedFault) -> None:
         place = self._source(fault)
         through = self._scenario.server.streams[place].model.last_sequence // (1 if fault.is_odd else 2)
         if self._removes(place, range(1, through + 1), through=through) and through:
             self._scenario.server.request(f"STREAM.PURGE.{place}", {"seq": through + 1})
+            self._publish_soon(fault, place)

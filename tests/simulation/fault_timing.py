@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.simulation.fault_actions import FaultActions
-from tests.simulation.faults import RARE, PlannedFault, soon
+from tests.simulation.faults import ANY, RARE, PlannedFault, soon
 
 if TYPE_CHECKING:
     from tests.simulation.scenario import Scenario
@@ -61,7 +61,7 @@ class FaultTiming:
         for each in self._awaited[:] if self._awaited else ():
             if each.kind == RARE:
                 is_met = self._seen[event] <= each.left
-            elif is_met := each.kind == event:
+            elif is_met := each.kind in (event, ANY):
                 each.left -= 1
                 is_met = each.left == 0
             if is_met:
@@ -120,7 +120,7 @@ class FaultTiming:
         else:
             self._world.after(fault.hold, partial(self._end, fault, heal))
 
-    def _end(self, fault: PlannedFault, heal: Callable[[], None] | None = None) -> None:
+    def _end(self, fault: PlannedFault, heal: Callable[[], object] | None = None) -> None:
         if heal is not None:
             heal()
             self._scenario.look()

@@ -25,7 +25,8 @@ from tests.simulation.streams import KeptStream
 from tests.simulation.world import BEGAN_NS, World
 
 REMOVALS = {"messages deleted", "source purged"}
-_CALM = 5.0  # seconds after a fault until the sidecar receives every report of a removal
+_CALM = 1.0  # seconds after a disturbance until the sidecar receives every report of a removal
+_DISTURBED = re.compile(r"(?:connection|leadership|reader|sidecar)\.|rule\.(?:ready|stopped)$")  # what it logs then
 _ADDED = re.compile(rb"\r\nNats-Sequence: (\d+)\r\nNats-Time-Stamp: (\S+)\r\nNats-Last-Sequence: (\d+)\r\n")
 _DELIVERED = re.compile(rb" \$JS\.ACK\.\w+\.chaos_(\S+?)\.1\.(\d+)\.")  # by the durable consumer of a rule
 _PROBE = b"Nats-Expected-Last-Sequence: %d\r\n" % (2**63 - 1)  # what a stream must refuse, and stores nothing of
@@ -36,6 +37,7 @@ class Judging:
 
     Args:
         stream: returns a stream by its name.
+        is_whole: returns whether every connection works at both ends.
 
     Attributes:
         history: for the judge of `tests.chaos`.
@@ -44,12 +46,18 @@ class Judging:
     """
 
     def __init__(
-        self, world: World, rules: Sequence[RuleUnderTest], settings: Settings, stream: Callable[[str], KeptStream]
+        self,
+        world: World,
+        rules: Sequence[RuleUnderTest],
+        settings: Settings,
+        stream: Callable[[str], KeptStream],
+        is_whole: Callable[[], bool],
     ) -> None:
         self.history: list[Event] = []
         self.violations: list[str] = []
         self.newest: dict[str, int] = {}
         self._world, self._rules, self._settings, self._stream = world, rules, settings, stream
+        self._is_whole = is_whole
         self._unproven: set[str] = set()  # rules that may skip messages, and have reported it
         self._arrived: dict[str, set[int]] = {}  # sequences that the witness has received, by rule
         self._read: dict[tuple[int, str], set[int]] = {}  # sequences that a process has read in a run of a rule
@@ -87,7 +95,8 @@ class Judging:
     def removes(self, place: str, removed: Sequence[int], **recorded: Any) -> None:
         """Note that messages are about to be removed."""
         self.record("removing", stream=place, **recorded)
-        self._removed.setdefault(place, {}).update(dict.fromkeys(removed, self._world.now))
+        is_reported = not self._disturbances and self._is_whole()
+        self._removed.setdefault(place, {}).update(dict.fromkeys(removed, self._world.now if is_reported else 0.0))
 
     def logged(self, event: MutableMapping[str, Any], process: SidecarProcess) -> None:
         """Note what a sidecar logs."""
@@ -102,6 +111,7 @@ class Judging:
             self._run_ends(event, (process.id, event["rule"]))
         elif name == "sidecar.ready":
             self.record("sidecar", replica=process.number, pid=process.id, what="ready")
+        if _DISTURBED.match(name):
             self._calm_since = self._world.now
 
     def has_read(self, pid: int, data: bytes) -> None:

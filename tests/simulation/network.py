@@ -20,10 +20,7 @@ if TYPE_CHECKING:
     from tests.simulation.server import ConnectedClient
     from tests.simulation.sidecar_loop import SidecarLoop
 
-_KERNEL = 256 * 1024  # bytes that a direction holds before its reader has taken them
-_READ = 256 * 1024
 _LATENCY = 0.0003  # seconds
-_HIGH_WATER, _LOW_WATER = 64 * 1024, 16 * 1024
 _PIECES = 0.05  # the part of writes that arrive in two pieces
 
 
@@ -42,7 +39,6 @@ class Direction:
         self.arrived: Callable[[bytes], None] = lambda _: None
         self.finished: Callable[[], None] = lambda: None
         self.held_since: float | None = None
-        self.unread = 0
         self.is_broken = False
         self._world = world
         self._waiting: deque[bytes | None] = deque()
@@ -52,12 +48,10 @@ class Direction:
         """Send bytes; None for the end."""
         if self.is_broken:
             return
-        if data is not None:
-            self.unread += len(data)
-            if len(data) > 1 and self._world.chance.random() < _PIECES:
-                cut = self._world.chance.randrange(1, len(data))
-                self._ship(data[:cut])
-                data = data[cut:]
+        if data is not None and len(data) > 1 and self._world.chance.random() < _PIECES:
+            cut = self._world.chance.randrange(1, len(data))
+            self._ship(data[:cut])
+            data = data[cut:]
         self._ship(data)
 
     def _ship(self, data: bytes | None) -> None:
@@ -154,18 +148,14 @@ class InMemorySocket(socket.socket):
         self.user_timeout = arguments[2] / 1000
 
     def send(self, *arguments: Any) -> int:
-        """As a kernel: take what fits."""
+        """As a kernel that never lacks room."""
         data = arguments[0]
         if self._is_closed or self.wire is None:
             raise BrokenPipeError("the connection is closed")
-        room = _KERNEL - self.wire.to_server.unread
-        if room <= 0:
-            raise BlockingIOError
-        taken = bytes(data[:room])
-        self.wire.to_server.send(taken)
+        self.wire.to_server.send(bytes(data))
         if self.wire.to_server.held_since is not None:
             self.watch_peer()
-        return len(taken)
+        return len(data)
 
     def watch_peer(self) -> None:
         """Give the connection up when the peer does not acknowledge for too long."""
@@ -205,7 +195,7 @@ class SimulatedSocket(FencedSocket, InMemorySocket):
 
 
 class SimulatedTransport(asyncio.Transport):
-    """As asyncio's own for sockets: writes at once, and keeps what the kernel does not take."""
+    """As asyncio's own for sockets: writes at once."""
 
     def __init__(self, sock: InMemorySocket, wire: Wire, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -213,14 +203,11 @@ class SimulatedTransport(asyncio.Transport):
         self._wire = wire
         self._loop = wire.loop
         self._protocol = protocol
-        self._buffer = bytearray()
         self._arrived: deque[bytes] = deque()
         self._closing = False
         self._lost = False
-        self._reading = True
         self._planned = False
         self._ended = False
-        self._pausing = False
         wire.to_client.arrived = self._came
         wire.to_client.finished = self._end
         self._loop.call_soon(protocol.connection_made, self)
@@ -234,22 +221,17 @@ class SimulatedTransport(asyncio.Transport):
         self._plan()
 
     def _plan(self) -> None:
-        if not self._planned and self._reading and not self._closing:
+        if not self._planned and not self._closing:
             self._planned = True
             self._loop.readable(self._read)
 
     def _read(self) -> None:
         self._planned = False
-        if self._closing or not self._reading:
+        if self._closing:
             return
         if self._arrived:
             data = b"".join(self._arrived)
             self._arrived.clear()
-            data, rest = data[:_READ], data[_READ:]
-            if rest:
-                self._arrived.append(rest)
-                self._plan()
-            self._wire.to_client.unread -= len(data)
             self._loop.has_read(data)
             self._protocol.data_received(data)
             if self._ended:
@@ -257,59 +239,16 @@ class SimulatedTransport(asyncio.Transport):
         elif self._ended and not self._protocol.eof_received():
             self.close()
 
-    def pause_reading(self) -> None:
-        self._reading = False
-
-    def resume_reading(self) -> None:
-        self._reading = True
-        if self._arrived or self._ended:
-            self._plan()
-
     def write(self, data: Any) -> None:
-        if self._closing and not self._buffer:
+        if self._closing:
             return
-        if not self._buffer:
-            sent = self._send(data)
-            if sent is None:
-                return
-            data = data[sent:]
-        if data:
-            if not self._buffer:
-                self._await_room()
-            self._buffer.extend(data)
-            if len(self._buffer) > _HIGH_WATER and not self._pausing:
-                self._pausing = True
-                self._protocol.pause_writing()
-
-    def _send(self, data: Any) -> int | None:
         try:
-            return self._sock.send(data)
-        except BlockingIOError:
-            return 0
+            self._sock.send(data)
         except OSError as error:
             self._lose(error)
-            return None
-
-    def _await_room(self) -> None:
-        self._loop._world.after(0.01, lambda: self._loop.readable(self._write_more))
-
-    def _write_more(self) -> None:
-        if self._lost or not self._buffer:
-            return
-        sent = self._send(bytes(self._buffer))
-        if sent is None:
-            return
-        del self._buffer[:sent]
-        if self._pausing and len(self._buffer) <= _LOW_WATER:
-            self._pausing = False
-            self._protocol.resume_writing()
-        if self._buffer:
-            self._await_room()
-        elif self._closing:
-            self._loop.call_soon(self._lose_now, None)
 
     def get_write_buffer_size(self) -> int:
-        return len(self._buffer)
+        return 0
 
     def is_closing(self) -> bool:
         return self._closing
@@ -318,8 +257,7 @@ class SimulatedTransport(asyncio.Transport):
         if self._closing:
             return
         self._closing = True
-        if not self._buffer:
-            self._loop.call_soon(self._lose_now, None)
+        self._loop.call_soon(self._lose_now, None)
 
     def abort(self) -> None:
         self._lose(None)
@@ -331,7 +269,6 @@ class SimulatedTransport(asyncio.Transport):
     def _lose(self, error: OSError | None) -> None:
         if self._lost:
             return
-        self._buffer.clear()
         self._closing = True
         self._loop.call_soon(self._lose_now, error)
 
@@ -378,7 +315,7 @@ class Network:
             wire.loop.readable(partial(_refuse, done))
             return
         end = accept(wire)
-        wire.to_server.arrived = partial(_taken, wire.to_server, end)
+        wire.to_server.arrived = end.received
         wire.to_server.finished = end.ended
         self.wires = [each for each in self.wires if not each.is_over]
         self.wires.append(wire)
@@ -390,6 +327,9 @@ class Network:
             for wire in self.wires
             if not wire.is_over and process in (None, wire.loop.name) and place in (None, wire.place)
         ]
+
+    def is_whole(self) -> bool:
+        return not any(wire.to_server.is_broken or wire.to_client.is_broken for wire in self.between())
 
     def hold(self, process: str, place: Reachable) -> None:
         self._held.add((process, place))
@@ -403,11 +343,6 @@ class Network:
         knocking, self._knocking = self._knocking, []
         for knock in knocking:
             self._world.after(self._world.draw(0, 1.0), knock)  # a SYN is repeated
-
-
-def _taken(direction: Direction, end: ConnectedClient, data: bytes) -> None:
-    direction.unread -= len(data)
-    end.received(data)
 
 
 def _accept(done: asyncio.Future[None]) -> None:

@@ -12,15 +12,15 @@ import pickle
 import random
 import re
 import traceback
-from collections.abc import MutableMapping, Sequence
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from nats_bridge.settings import Settings
 from nats_conformance.catalogue.case import Message
 from tests.chaos.messages import numbered
-from tests.chaos.plan import RuleUnderTest, chosen, configuration, streams_of
+from tests.chaos.plan import chosen, configuration, streams_of
 from tests.chaos.workload import row_of
 from tests.simulation.determinism import determined, running
 from tests.simulation.fault_actions import FaultActions
@@ -44,7 +44,7 @@ for _name in (
 
 _STILL = 120.0  # seconds without progress, after the last fault, that count as stuck
 _REST = 11.0  # seconds without a change that count as come to rest; overdue answers are noticed until then
-_DELAYS = {"network cut", "network held", "network slow", "half open", "sidecar paused"}
+_DELAYS = {"network cut", "network held", "half open", "sidecar paused"}
 _LENGTHS = (0.2, 0.3, 0.5)  # how long faults begin, as parts of the longest time
 _SHORT_WINDOW = 100_000_000  # nanoseconds; the shortest that servers take
 _VERSIONS = ("2.9.10", "2.10.27", "2.12.15", "2.15.3")
@@ -81,7 +81,8 @@ class Scenario:
         # Faults and circumstances have chances of their own: with fewer faults, the rest of a seed stays similar.
         chance = random.Random(f"{seed}/circumstances")
         self.version = chance.choice(_VERSIONS)
-        self.rules = chosen(chance.choice(_RULES), self.version)
+        names = chance.choice(_RULES)
+        self.rules = chosen(names, self.version)
         faults_chance = random.Random(f"{seed}/faults")
         self.until = 60.0 * replay.minutes * faults_chance.choice(_LENGTHS)
         faults = schedule(faults_chance, self.until)
@@ -102,8 +103,8 @@ class Scenario:
         if is_split:
             self.servers.append(SimulatedServer(self.world, self.network, _OTHER, self.version, "other"))
         replicas = chance.choice([1, 2])
-        self.settings = _settings(self.rules, replicas, is_split)
-        self.judging = Judging(self.world, self.rules, self.settings, self.stream)
+        self.settings = _settings(self.version, names, replicas, is_split)
+        self.judging = Judging(self.world, self.rules, self.settings, self.stream, self.network.is_whole)
         self.sidecars = [SidecarProcess(self, number) for number in range(replicas)]
         self.dead: list[object] = []  # what killed processes leave: nothing of it may run, not even its end
         self.places = {name for rule in self.rules for name in (*rule.sources, rule.target)} - {""}
@@ -273,21 +274,15 @@ def run_seed(replay: Replay) -> Found:
     return result
 
 
-_SETTINGS: dict[tuple[tuple[str, ...], int, bool], Settings] = {}
-
-
-def _settings(rules: Sequence[RuleUnderTest], replicas: int, is_split: bool) -> Settings:
-    key = tuple(rule.name for rule in rules), replicas, is_split
-    if key not in _SETTINGS:
-        document = configuration(
-            tuple(rules), ["nats://nats:4222"], "nats://witness:4222", 0, replicas=replicas, edited=False
-        )
-        document["http"] = {"listen": ""}
-        del document["log"]
-        if is_split and any(rule.target for rule in rules):
-            document["connections"]["other"] = {"servers": ["nats://other:4222"]}
-            document["rules"] = [rule | ({} if "to" in rule else {"to": "other"}) for rule in document["rules"]]
-        if all(rule.kind != "republish" for rule in rules):
-            del document["connections"]["witness"]
-        _SETTINGS[key] = Settings(**document)
-    return _SETTINGS[key]
+@cache
+def _settings(version: str, names: str, replicas: int, is_split: bool) -> Settings:
+    rules = chosen(names, version)
+    document = configuration(rules, ["nats://nats:4222"], "nats://witness:4222", 0, replicas=replicas, edited=False)
+    document["http"] = {"listen": ""}
+    del document["log"]
+    if is_split and any(rule.target for rule in rules):
+        document["connections"]["other"] = {"servers": ["nats://other:4222"]}
+        document["rules"] = [rule | ({} if "to" in rule else {"to": "other"}) for rule in document["rules"]]
+    if all(rule.kind != "republish" for rule in rules):
+        del document["connections"]["witness"]
+    return Settings(**document)

@@ -210,9 +210,8 @@ class SimulatedServer:
 
     def _kept_until(self, since_ns: int | None) -> int | None:
         """Draw until when a consumer's state is kept if its stream has lost what came since a time: often longer."""
-        if since_ns is None or self.world.chance.random() < 0.5:
-            return since_ns
-        return since_ns + int((self.world.now_ns - since_ns) * self.world.chance.random())
+        longer = self.world.chance.choice([0.0, self.world.chance.random(), 1.0])
+        return None if since_ns is None else since_ns + int((self.world.now_ns - since_ns) * longer)
 
     def lose_tail(self, stream: KeptStream, since: float) -> None:
         """Let a stream lose what it has stored since a time (seconds), while all connections stay."""

@@ -76,6 +76,11 @@ class KeptStream:
         self.changes += 1
         return before - len(self.model.messages)
 
+    @property
+    def times(self) -> list[int]:
+        """When each message was stored, in nanoseconds since 1970."""
+        return [time_ns for time_ns, _ in self._history]
+
     def lose_since(self, time_ns: int) -> None:
         """Lose everything stored since a time, as after a power cut."""
         model = self.model
