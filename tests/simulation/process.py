@@ -85,7 +85,7 @@ class SidecarProcess:
         loop.killed = lambda: None
         loop.kill()
         if is_replaced:
-            record("fault", number=f"stop {pid}", kind=self._overlap, phase="end")
+            self._overlap(pid, "end")
             return
         self.sidecar = None
         if not self.stays_away:
@@ -96,7 +96,7 @@ class SidecarProcess:
         if before is None or self.loop is not before or self.sidecar is None or self.stays_away:
             return
         pid = self.id
-        self._scenario.judging.record("fault", number=f"stop {pid}", kind=self._overlap, phase="begin")
+        self._overlap(pid, "begin")
         before.killed = partial(self._overdue, pid, before, self.sidecar)
         self._scenario.world.after(_GRACE, before.kill)
         self.start()
@@ -125,10 +125,11 @@ class SidecarProcess:
         if not self.stays_away:
             scenario.world.after(_RESTART * (1 + scenario.world.chance.random()), self.start)
 
-    @property
-    def _overlap(self) -> str:
-        """The time when two processes run: without leases, both may publish what the first one has not confirmed."""
-        return "sidecar stopped" if len(self._scenario.sidecars) > 1 else "sidecar replaced"
+    def _overlap(self, pid: int, phase: str) -> None:
+        """Two processes run. Without leases, both may publish what the first one has not confirmed."""
+        kinds = ["sidecar stopped"] + ["sidecar replaced"] * (len(self._scenario.sidecars) == 1)
+        for kind in kinds:
+            self._scenario.judging.record("fault", number=f"{kind} {pid}", kind=kind, phase=phase)
 
     @property
     def id(self) -> int:
