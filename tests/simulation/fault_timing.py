@@ -110,7 +110,7 @@ class FaultTiming:
             return
         self.healed = max(self.healed, self._world.now + fault.hold)
         scenario.look()
-        scenario.judging.fault_begins(fault.number, fault.kind)
+        scenario.judging.fault_phase(fault.number, fault.kind, "begin")
         heal = self.actions.begin(fault)
         self._follow(fault, "begin")
         if heal is None:
@@ -124,7 +124,7 @@ class FaultTiming:
         if heal is not None:
             heal()
             self._scenario.look()
-        self._scenario.judging.fault_ends(fault.number, fault.kind)
+        self._scenario.judging.fault_phase(fault.number, fault.kind, "end")
         self._follow(fault, "end")
 
     def _follow(self, fault: PlannedFault, moment: str) -> None:

@@ -104,7 +104,7 @@ class Scenario:
             self.servers.append(SimulatedServer(self.world, self.network, _OTHER, self.version, "other"))
         replicas = chance.choice([1, 2])
         self.settings = _settings(self.version, names, replicas, is_split)
-        self.judging = Judging(self.world, self.rules, self.settings, self.stream, self.network.is_whole)
+        self.judging = Judging(self.world, self.network, self.rules, self.settings)
         self.sidecars = [SidecarProcess(self, number) for number in range(replicas)]
         self.dead: list[object] = []  # what killed processes leave: nothing of it may run, not even its end
         self.places = {name for rule in self.rules for name in (*rule.sources, rule.target)} - {""}
@@ -119,13 +119,13 @@ class Scenario:
             server.happened = self._timing.happened
 
     def _logged(self, event: MutableMapping[str, Any]) -> None:
-        self.judging.logged(event, self.sidecars[int(running()[-1])])
+        self.judging.process_logged(event, self.sidecars[int(running()[-1])])
         self._timing.happened(event["event"])
 
     def _published(self, process: str, message: Message) -> None:
         leadership = self.settings.leadership
         leases = self.server.streams.get(f"KV_{leadership.bucket}") if leadership is not None else None
-        self.judging.published(leases, process, message)
+        self.judging.check_writer(leases, process, message)
 
     def run(self) -> Found:
         with determined(self.world, self._logged, is_small=self.is_small):
@@ -147,8 +147,10 @@ class Scenario:
                 assert "error" not in answer, answer
         for rule in self.rules:
             if rule.kind == "republish":
-                self.stream(rule.sources[0]).predecessors = {}
-                self.witness.listeners.append((f"{rule.name}.>".encode(), partial(self.judging.received, rule.name)))
+                stream = self.stream(rule.sources[0])
+                stream.predecessors = {}
+                received = partial(self.judging.received, rule.name, stream)
+                self.witness.listeners.append((f"{rule.name}.>".encode(), received))
         for process in self.sidecars:
             process.start()
         for place in sorted({source for rule in self.rules for source in rule.sources}):
@@ -164,7 +166,7 @@ class Scenario:
             stored = self.stream(name).model.messages.values()
             rows = [[each.sequence, each.time_ns, *row_of(each.message)] for each in stored]
             self.judging.record("final", stream=name, rows=rows)
-        self.judging.judge({fault.kind for fault in self.faults})
+        self.judging.judge(self.judging.history, {fault.kind for fault in self.faults})
         for process in self.sidecars:
             process.stays_away = True
             process.stop()
