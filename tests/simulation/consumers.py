@@ -1,10 +1,6 @@
 """Consumers as a simulated server runs them: deliveries, flow control, heartbeats, acknowledgements, interest.
 
-| | delivers | pending |
-|---|---|---|
-| no interest | nothing | kept |
-| `pbytes` above the window, or `max_ack_pending` reached | nothing, until an answer | kept |
-| else | the next message that it selects | with an ack policy |
+A consumer without interest delivers nothing, nor one whose window or `max_ack_pending` is full, until an answer.
 
 The window of flow control is small, so that a simulation of a few messages meets it (a server's grows from 32 KiB).
 """

@@ -1,13 +1,5 @@
 """Clocks, chances and names of the bridge, from the seed: what would differ between two runs of one seed.
 
-| the bridge asks | and gets |
-|---|---|
-| `loop.time`, `time.time`, `time.time_ns`, `time.monotonic`, the clock of leases, `datetime.now` | virtual time |
-| `random`, `secrets`, nats-py's inboxes | numbers drawn from the seed |
-| the machine's name, the process's id | constants |
-| `FencedSocket` | itself, above a connection in memory |
-| `asyncio.to_thread` | the result, a moment later |
-
 The order of sets of text depends on `PYTHONHASHSEED`, which the command sets to 0.
 """
 

@@ -31,10 +31,6 @@ class FaultActions:
         carry_out: Callable[[PlannedFault], Callable[[], object] | None] = getattr(self, name)
         return carry_out(fault)
 
-    def start_servers(self) -> None:
-        for server in self._scenario.servers:
-            self._start_server(server)
-
     def _process(self, fault: PlannedFault) -> SidecarProcess:
         return self._scenario.sidecars[int(fault.draw * 1000) % len(self._scenario.sidecars)]
 
@@ -110,9 +106,9 @@ class FaultActions:
         if not server.is_up:
             return lambda: None
         server.end(lost_since=lost_since)
-        return partial(self._start_server, server)
+        return partial(self.start_server, server)
 
-    def _start_server(self, server: SimulatedServer) -> None:
+    def start_server(self, server: SimulatedServer) -> None:
         if not server.is_up:
             server.start()
             for wire in self._network.between(place=server.place):

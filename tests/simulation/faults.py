@@ -112,14 +112,9 @@ def schedule(
 
     Most seeds have a few kinds of faults, and wait for a few events, so that these meet each other often. A fault can
     be followed by others that are aimed at it: they come soon after it begins or ends, when the sidecar recovers from
-    it. Most of these wait for an event, because what the sidecar does then takes only milliseconds:
-
-    | event | |
-    |---|---|
-    | `connection` | a server accepts a connection |
-    | `any event` | the n-th one of all |
-    | `rare` | anything that has hardly happened before, such as the first `reader.stream_shorter` |
-    | `~417` | a kind of event that this run has already caused: a number chooses which one, rarer ones more often |
+    it. Most of these wait for an event, because what the sidecar does then takes only milliseconds: a connection, the
+    n-th event of any kind, a rare one such as the first `reader.stream_shorter`, or one of a kind that the run has
+    already caused (a number such as `~417` chooses the kind, rarer ones more often).
 
     `until` is the latest begin of a fault, in seconds.
     """

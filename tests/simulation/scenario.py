@@ -212,7 +212,8 @@ class Scenario:
 
     def _settle(self) -> None:
         world = self.world
-        self._timing.actions.start_servers()
+        for server in self.servers:
+            self._timing.actions.start_server(server)
         for place in self.produced:
             self.publish(place, 1)
         progress, last = world.now, None

@@ -9,7 +9,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,13 +33,19 @@ _STORES = 0.0002  # seconds until a stream has stored and answered
 Answered = Callable[[dict[str, Any]], None]
 
 
-@dataclass(slots=True)
 class ClientSubscription:
     """A subscription of a client."""
 
-    client: ConnectedClient
-    subject: bytes
-    sid: bytes
+    def __init__(self, client: ConnectedClient, subject: bytes, sid: bytes) -> None:
+        self.client, self.subject, self.sid = client, subject, sid
+        self._is_wild = _WILDCARD.search(subject) is not None
+        self._begin = _WILDCARD.split(subject, maxsplit=1)[0]
+
+    def takes(self, subject: bytes) -> bool:
+        """Return whether it matches a subject."""
+        if self._is_wild:
+            return subject.startswith(self._begin) and matches(subject, self.subject)
+        return subject == self.subject
 
 
 class ConnectedClient:
@@ -147,8 +153,7 @@ class SimulatedServer:
         self.is_full = False  # whether its disk takes nothing
         self._network = network
         self._clients: dict[int, ConnectedClient] = {}
-        self._exact: dict[bytes, list[ClientSubscription]] = {}
-        self._wild: list[tuple[bytes, ClientSubscription]] = []  # with what is in front of the first wildcard
+        self._subscriptions: list[ClientSubscription] = []
         self._found: dict[bytes, list[ClientSubscription]] = {}  # by subject, until a subscription comes or goes
         self._takers: dict[bytes, list[str]] = {}  # by subject, until a stream comes or goes
         self._numbers = 0
@@ -190,8 +195,7 @@ class SimulatedServer:
                 client.wire.to_client.send(None)
             # Without power nothing says that the connection is over: the restarted server resets it.
         self._clients.clear()
-        self._exact.clear()
-        self._wild.clear()
+        self._subscriptions.clear()
         self._found.clear()
         self._inbound.clear()
         self.flow_control.clear()
@@ -241,41 +245,29 @@ class SimulatedServer:
 
     def subscribe(self, subscription: ClientSubscription) -> None:
         subscription.client.subscriptions[subscription.sid] = subscription
-        if b"*" in subscription.subject or b">" in subscription.subject:
-            self._wild.append((_WILDCARD.split(subscription.subject, 1)[0], subscription))
-        else:
-            self._exact.setdefault(subscription.subject, []).append(subscription)
-        self._interest_changed(subscription.subject)
+        self._subscriptions.append(subscription)
+        self._interest_changed(subscription)
 
     def unsubscribe(self, subscription: ClientSubscription) -> None:
         subscription.client.subscriptions.pop(subscription.sid, None)
-        self._wild = [each for each in self._wild if each[1] is not subscription]
-        if subscription in (found := self._exact.get(subscription.subject, [])):
-            found.remove(subscription)
-            if not found:
-                del self._exact[subscription.subject]
-        self._interest_changed(subscription.subject)
+        self._subscriptions = [each for each in self._subscriptions if each is not subscription]
+        self._interest_changed(subscription)
 
-    def _interest_changed(self, subject: bytes) -> None:
+    def _interest_changed(self, subscription: ClientSubscription) -> None:
         self._found.clear()
-        is_wild = _WILDCARD.search(subject) is not None
         for stream in self.streams.values():
             for consumer in stream.consumers.values():
-                if consumer.inbox and (consumer.inbox == subject or (is_wild and matches(consumer.inbox, subject))):
+                if consumer.inbox and subscription.takes(consumer.inbox):
                     consumer.interest_may_have_changed()
 
     def _subscribers(self, subject: bytes) -> list[ClientSubscription]:
         found = self._found.get(subject)
         if found is None:
-            found = [*self._exact.get(subject, ()), *self._wild_ones(subject)]
-            self._found[subject] = found
+            found = self._found[subject] = [each for each in self._subscriptions if each.takes(subject)]
         return found
 
     def has_interest(self, subject: bytes) -> bool:
-        return subject in self._exact or bool(self._wild_ones(subject))
-
-    def _wild_ones(self, subject: bytes) -> list[ClientSubscription]:
-        return [each for begin, each in self._wild if subject.startswith(begin) and matches(subject, each.subject)]
+        return bool(self._subscribers(subject))
 
     def deliver(self, to: bytes, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> bool:
         """Send a message to the subscribers of a subject. Return whether any exist."""
