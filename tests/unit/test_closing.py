@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from nats_bridge.client.nats_py import errors
 from nats_bridge.client.wide_transport import WideTransport
+from nats_bridge.client.wire import WireClient
 
 
 class LostWriter:
@@ -42,3 +44,12 @@ def test_a_loss_reaches_those_who_still_write(reason: OSError) -> None:
     transport = transport_with(LostWriter(reason))
     with pytest.raises(type(reason)):
         asyncio.run(transport.drain())
+
+
+async def test_a_reconnect_ends_the_tasks_of_one_that_was_lost() -> None:
+    client = WireClient()
+    left = [asyncio.create_task(asyncio.sleep(3600)) for _ in range(3)]
+    client._reading_task, client._ping_interval_task, client._flusher_task = left
+    with pytest.raises(errors.Error):  # it has no server
+        await client._process_connect_init()
+    assert all(task.cancelled() for task in left)

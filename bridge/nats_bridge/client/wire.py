@@ -203,6 +203,8 @@ class WireClient(Client):
         return next(server for server in self._server_pool if _address(server.uri) == address)
 
     async def _process_connect_init(self) -> None:
+        # If a connection is lost before its reconnect has ended, nats-py leaves its tasks.
+        await end_tasks(self._reading_task, self._ping_interval_task, self._flusher_task)
         try:
             await super()._process_connect_init()
         except Exception as error:
