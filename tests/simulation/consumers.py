@@ -38,13 +38,14 @@ class PushConsumer:
     def __init__(self, server: SimulatedServer, stream: KeptStream, config: dict[str, Any]) -> None:
         self.configure(config)
         self.stream = stream
-        self._reply = b"$JS.ACK.%b.%b.1." % (stream.name.encode(), self.name.encode())
+        self._reply = b"$JS.ACK.%b.%b." % (stream.name.encode(), self.name.encode())
         self.created_ns = server.world.stamp()
         self.is_bound = False
         self.is_gone = False
         self._server = server
         self._first: deque[int] = deque()  # what is delivered out of the common order: the last of each subject
         self._pending: dict[int, int] = {}  # without an acknowledgement: consumer sequences, by stream sequence
+        self._again: deque[int] = deque()  # what is delivered again, because no acknowledgement came in time
         self._bytes = self._acked_ns = 0
         self._control = b""
         self._controlled = 0  # bytes that the request for flow control was about
@@ -145,7 +146,7 @@ class PushConsumer:
         self._pumping, before = False, self.delivered
         while self.is_alive and self.is_bound and self.stream.has_leader and not self._control_is_due():
             most = int(self.config.get("max_ack_pending") or 0)
-            if self._keeps_pending and 0 < most <= len(self._pending):
+            if self._keeps_pending and 0 < most <= len(self._pending) and not self._again:
                 break
             stored = self._take_next()
             if stored is None:
@@ -157,8 +158,8 @@ class PushConsumer:
 
     def _take_next(self) -> Stored | None:
         messages, last = self.stream.model.messages, self.stream.model.last_sequence
-        while self._first:
-            stored = messages.get(self._first.popleft())
+        while self._again or self._first:
+            stored = messages.get((self._again or self._first).popleft())
             if stored is not None:
                 return stored
         if self.next < self.stream.first:
@@ -172,8 +173,10 @@ class PushConsumer:
 
     def _deliver(self, stored: Stored) -> None:
         self.delivered = Sequences(self.delivered.consumer_seq + 1, max(stored.sequence, self.delivered.stream_seq))
+        deliveries = 1 + (stored.sequence in self._pending)
         if self._keeps_pending:
             self._pending[stored.sequence] = self.delivered.consumer_seq
+            self._await_acknowledgement(stored.sequence)
         else:
             self.floor = self.delivered
         self._note()
@@ -184,13 +187,24 @@ class PushConsumer:
         if self.config.get("headers_only"):
             size = b"Nats-Msg-Size: %d\r\n\r\n" % len(payload)
             block, payload = (block[:-2] if block else b"NATS/1.0\r\n") + size, b""
-        numbers = stored.sequence, self.delivered.consumer_seq, stored.time_ns, waiting
-        reply = self._reply + b"%d.%d.%d.%d" % numbers
+        numbers = deliveries, stored.sequence, self.delivered.consumer_seq, stored.time_ns, waiting
+        reply = self._reply + b"%d.%d.%d.%d.%d" % numbers
         self._bytes += len(stored.message.subject) + len(block) + len(payload)
         self._sent_at = self._server.world.now
         self._server.deliver(self.inbox, stored.message.subject, reply, block, payload)
         if self.config.get("flow_control") and not self._control and self._bytes > self._window // 2:
             self._ask_for_control()
+
+    def _await_acknowledgement(self, sequence: int) -> None:
+        """Deliver a message again if it is not acknowledged in time."""
+        delivery = self._pending[sequence]
+
+        def look() -> None:
+            if self.is_alive and self._pending.get(sequence) == delivery:
+                self._again.append(sequence)
+                self.signal()
+
+        self._server.world.after(int(self.config["ack_wait"]) / 1e9, look)
 
     def _ask_for_control(self) -> None:
         number = self._server.world.chance.randrange(10**6)
@@ -272,6 +286,9 @@ class PushConsumer:
         open_ones = (each for each in held if self.floor.stream_seq < each <= self.delivered.stream_seq)
         numbered = enumerate(open_ones if self._keeps_pending else (), self.floor.consumer_seq + 1)
         self._pending = {sequence: number for number, sequence in numbered}
+        self._again.clear()
+        for sequence in self._pending:
+            self._await_acknowledgement(sequence)
         self.is_bound = False
         self._bytes, self._control, self._acked_ns = 0, b"", 0
 
