@@ -62,8 +62,11 @@ class FaultActions:
             loop.pause(fault.hold)
         return lambda: None
 
-    def _connections_reset(self, _: PlannedFault) -> None:
-        for wire in self._network.between():
+    def _connections_reset(self, fault: PlannedFault) -> None:
+        """All connections are reset, or one of them."""
+        wires = self._network.between()
+        chosen = int(fault.draw * 997) % len(wires) if wires and int(fault.draw * 10) % 2 else None
+        for wire in wires if chosen is None else [wires[chosen]]:
             wire.reset()
 
     def _network_cut(self, fault: PlannedFault) -> Callable[[], object]:
