@@ -90,6 +90,8 @@ class Scenario:
         self.largest_batch = chance.choice([1, 3, 3, 6, 6, 12, 12, 40])
         self.rate = min(chance.choice([0.1, 0.3, 1.0]), 6.0 / self.largest_batch)  # batches per second
         self.subjects = chance.choice([0, 2, 6])  # for each source; 0 for many
+        self._ids = chance.choice([0.0, 0.0, 0.9])  # the part of messages that get an id in addition
+        self._latest = chance.choice([1.0, self.until])  # when sources begin; late ones often at a fault
         # Whether limits of the sidecar are so low that few messages reach them. Not with batches larger than a window.
         self.is_small = chance.random() < 0.7 and self.largest_batch < 40
         # Whether targets remember message ids for a moment only. Nothing may arrive late then.
@@ -155,7 +157,7 @@ class Scenario:
             process.start()
         for place in sorted({source for rule in self.rules for source in rule.sources}):
             self.produced[place] = 0
-            world.after(world.draw(0, 1), partial(self._produce, place))
+            world.after(world.draw(0, self._latest), partial(self._produce, place))
         self._timing.plan(self.faults)
         world.run(self.until)
         self.is_open = False
@@ -198,6 +200,9 @@ class Scenario:
             if self.subjects:
                 prefix, _, token = message.subject.split(b".")
                 message = replace(message, subject=b"%b.eu.%d" % (prefix, int(token) % self.subjects))
+            if self.chance.random() < self._ids and b"Nats-Msg-Id" not in message.header_block:
+                added = b"Nats-Msg-Id: %b-%d\r\n\r\n" % (place.lower().encode(), number)
+                message = replace(message, header_block=(message.header_block or b"NATS/1.0\r\n\r\n")[:-2] + added)
             rows.append([number, *row_of(message)])
             self.server.publish(message, answered=partial(self._was_stored, place, number))
         self.judging.record("sent", to=place, rows=rows)
