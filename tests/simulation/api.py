@@ -67,14 +67,9 @@ class SimulatedApi:
         return answer
 
     def _audit(self, subject: bytes, payload: bytes, answer: bytes) -> None:
-        advisory = {
-            "type": "io.nats.jetstream.advisory.v1.api_audit",
-            "timestamp": rfc3339_nano(self._server.world.stamp()).decode(),
-            "subject": subject.decode(),
-            "request": payload.decode(),
-            "response": answer.decode(),
-        }
-        self._server.advise(b"$JS.EVENT.ADVISORY.API", advisory)
+        said = {"subject": subject.decode(), "request": payload.decode(), "response": answer.decode()}
+        said |= {"timestamp": rfc3339_nano(self._server.world.stamp()).decode()}
+        self._server.advise(b"$JS.EVENT.ADVISORY.API", {"type": "io.nats.jetstream.advisory.v1.api_audit", **said})
 
     def _stream(self, name: str) -> KeptStream:
         stream = self._server.streams.get(name)
@@ -89,20 +84,17 @@ class SimulatedApi:
         found = [stream.info(self._server.world.now_ns, {}) for _, stream in sorted(self._server.streams.items())]
         return {"total": len(found), "offset": 0, "limit": _PAGE, "streams": found}
 
-    def _checked(self, body: Body, previous: KeptStream | None) -> Body:
-        others = {
-            name: stream.model.config for name, stream in self._server.streams.items() if name != body.get("name")
-        }
-        before = None if previous is None else previous.model.config
+    def _checked(self, body: Body) -> Body:
+        others = {name: stream.model.config for name, stream in self._server.streams.items() if name != body["name"]}
         try:
-            return dict(validate(body, self._server.dialect, previous=before, sources=others))
+            return dict(validate(body, self._server.dialect, previous=None, sources=others))
         except StreamConfigError as error:
             raise ApiRefusal(error.http_code, error.err_code, error.description) from None
 
     def _stream_create(self, names: list[str], body: Body) -> Body:
         if int(body.get("num_replicas") or 1) > 1:
             raise ApiRefusal(500, 10074, "replicas > 1 not supported in non-clustered mode")
-        config = self._checked({"name": names[0], **body}, None)
+        config = self._checked({"name": names[0], **body})
         stream = self._server.streams.get(names[0])
         if stream is None:
             stream = self._server.streams[names[0]] = KeptStream(config, self._server.world.stamp())
@@ -134,11 +126,8 @@ class SimulatedApi:
             found = messages.get(sequence)
         if found is None:
             raise ApiRefusal(404, 10037, "no message found")
-        message: Body = {
-            "subject": found.message.subject.decode(),
-            "seq": found.sequence,
-            "time": rfc3339_nano(found.time_ns).decode(),
-        }
+        time = rfc3339_nano(found.time_ns).decode()
+        message: Body = {"subject": found.message.subject.decode(), "seq": found.sequence, "time": time}
         if found.message.header_block:
             message["hdrs"] = base64.b64encode(found.message.header_block).decode()
         if found.message.payload:

@@ -40,15 +40,13 @@ class PushConsumer:
         self.stream = stream
         self._reply = b"$JS.ACK.%b.%b." % (stream.name.encode(), self.name.encode())
         self.created_ns = server.world.stamp()
-        self.is_bound = False
-        self.is_gone = False
+        self.is_bound = self.is_gone = False
         self._server = server
         self._first: deque[int] = deque()  # what is delivered out of the common order: the last of each subject
         self._pending: dict[int, int] = {}  # without an acknowledgement: consumer sequences, by stream sequence
         self._again: deque[int] = deque()  # what is delivered again, because no acknowledgement came in time
         self._bytes = self._acked_ns = 0
-        self._control = b""
-        self._controlled = 0  # bytes that the request for flow control was about
+        self._control, self._controlled = b"", 0  # and the bytes that the request for flow control was about
         self._window = _WINDOW
         self._pumping = self._beating = False
         self._sent_at = 0.0

@@ -98,16 +98,9 @@ class Wire:
     """One connection between a process and a server."""
 
     def __init__(self, world: World, number: int, sock: SimulatedSocket, loop: SidecarLoop, place: Reachable) -> None:
-        self.number = number
-        self.loop = loop
-        self.place = place
-        self.sock = sock
+        self.number, self.loop, self.place, self.sock = number, loop, place, sock
         self.to_server = Direction(world, f"{loop.name}>{place.host} {number}")
         self.to_client = Direction(world, f"{loop.name}<{place.host} {number}")
-
-    @property
-    def is_over(self) -> bool:
-        return self.to_server.is_broken and self.to_client.is_broken
 
     def hold(self, *, to_server: bool = True, to_client: bool = True) -> None:
         if to_server:
@@ -199,15 +192,9 @@ class SimulatedTransport(asyncio.Transport):
 
     def __init__(self, sock: InMemorySocket, wire: Wire, protocol: asyncio.Protocol) -> None:
         super().__init__()
-        self._sock = sock
-        self._wire = wire
-        self._loop = wire.loop
-        self._protocol = protocol
+        self._sock, self._wire, self._loop, self._protocol = sock, wire, wire.loop, protocol
         self._arrived: deque[bytes] = deque()
-        self._closing = False
-        self._lost = False
-        self._planned = False
-        self._ended = False
+        self._closing = self._lost = self._planned = self._ended = False
         wire.to_client.arrived = self._came
         wire.to_client.finished = self._end
         self._loop.call_soon(protocol.connection_made, self)
@@ -312,21 +299,18 @@ class Network:
             return
         accept = self.listeners.get(wire.place)
         if accept is None:
-            wire.loop.readable(partial(_refuse, done))
+            wire.loop.readable(partial(_settle, done, ConnectionRefusedError(111, "Connection refused")))
             return
         end = accept(wire)
         wire.to_server.arrived = end.received
         wire.to_server.finished = end.ended
-        self.wires = [each for each in self.wires if not each.is_over]
         self.wires.append(wire)
-        wire.loop.readable(partial(_accept, done))
+        wire.loop.readable(partial(_settle, done))
 
     def between(self, process: str | None = None, place: Reachable | None = None) -> list[Wire]:
-        return [
-            wire
-            for wire in self.wires
-            if not wire.is_over and process in (None, wire.loop.name) and place in (None, wire.place)
-        ]
+        """Return the connections that are open at one end at least."""
+        self.wires = [each for each in self.wires if not (each.to_server.is_broken and each.to_client.is_broken)]
+        return [each for each in self.wires if process in (None, each.loop.name) and place in (None, each.place)]
 
     def is_whole(self) -> bool:
         return not any(wire.to_server.is_broken or wire.to_client.is_broken for wire in self.between())
@@ -345,11 +329,6 @@ class Network:
             self._world.after(self._world.draw(0, 1.0), knock)  # a SYN is repeated
 
 
-def _accept(done: asyncio.Future[None]) -> None:
+def _settle(done: asyncio.Future[None], error: OSError | None = None) -> None:
     if not done.done():
-        done.set_result(None)
-
-
-def _refuse(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_exception(ConnectionRefusedError(111, "Connection refused"))
+        done.set_result(None) if error is None else done.set_exception(error)

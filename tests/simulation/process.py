@@ -22,12 +22,10 @@ class SidecarProcess:
     """One replica of the sidecar as a process, which is restarted whenever it ends, as by an orchestrator."""
 
     def __init__(self, scenario: Scenario, number: int) -> None:
-        self.number = number
-        self.pid = 0
+        self.number, self.pid = number, 0
         self.loop: SidecarLoop | None = None
         self.sidecar: Sidecar | None = None
-        self.is_asked_to_stop = False
-        self.stays_away = False
+        self.is_asked_to_stop = self.stays_away = False
         self._scenario = scenario
 
     def start(self) -> None:
@@ -138,11 +136,9 @@ class SidecarProcess:
     @property
     def is_ready(self) -> bool:
         sidecar = self.sidecar
-        return (
-            sidecar is not None
-            and sidecar.started
-            and all(each.ready or each.state == "standby" for each in sidecar.supervisors)
-        )
+        if sidecar is None or not sidecar.started:
+            return False
+        return all(each.ready or each.state == "standby" for each in sidecar.supervisors)
 
 
 def counters_of(sidecar: Sidecar | None) -> dict[str, dict[str, int]]:

@@ -52,13 +52,11 @@ class ConnectedClient:
     """One connection of a client: its protocol, and what is written to it."""
 
     def __init__(self, server: SimulatedServer, wire: Wire, number: int) -> None:
-        self.number = number
-        self.wire = wire
+        self.number, self.wire = number, wire
         self.subscriptions: dict[bytes, ClientSubscription] = {}
         self.is_closed = False
         self._server = server
-        self._unread = b""
-        self._out: list[bytes] = []
+        self._unread, self._out = b"", list[bytes]()
         self.write(b"INFO %b\r\n" % json.dumps(server.info(number)).encode())
 
     def write(self, data: bytes) -> None:
@@ -136,10 +134,7 @@ class SimulatedServer:
     """One server, and its store."""
 
     def __init__(self, world: World, network: Network, place: Reachable, version: str, name: str) -> None:
-        self.world = world
-        self.place = place
-        self.version = version
-        self.name = name
+        self.world, self.place, self.version, self.name = world, place, version, name
         self.dialect = server_dialect(version)
         self.streams: dict[str, KeptStream] = {}
         self.is_up = False
@@ -156,8 +151,7 @@ class SimulatedServer:
         self._subscriptions: list[ClientSubscription] = []
         self._found: dict[bytes, list[ClientSubscription]] = {}  # by subject, until a subscription comes or goes
         self._takers: dict[bytes, list[str]] = {}  # by subject, until a stream comes or goes
-        self._numbers = 0
-        self._starts = 0
+        self._numbers = self._starts = 0
         self._api = SimulatedApi(self)
         self._inbound: dict[str, deque[tuple[Message, Answered | None]]] = {}
 

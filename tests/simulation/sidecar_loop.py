@@ -29,9 +29,7 @@ class SidecarLoop(asyncio.AbstractEventLoop):
         self.kill_in: int | None = None  # callbacks
         self.killed: Callable[[], None] = lambda: None
         self.has_read: Callable[[bytes], None] = lambda _: None
-        self._world = world
-        self._network = network
-        self._failed = failed
+        self._world, self._network, self._failed = world, network, failed
         self._ready: deque[events.Handle] = deque()
         self._readable: list[Callable[[], None]] = []
         self._timers: list[tuple[float, int, events.TimerHandle]] = []
@@ -50,9 +48,8 @@ class SidecarLoop(asyncio.AbstractEventLoop):
         if self.is_dead:
             return
         self.is_dead = True
-        self._ready.clear()
-        self._readable.clear()
-        self._timers.clear()
+        for each in (self._ready, self._readable, self._timers):
+            each.clear()
         for task in self.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         for sock in sorted(self.sockets, key=lambda each: each.number):

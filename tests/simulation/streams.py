@@ -32,18 +32,13 @@ class KeptStream:
         self.predecessors: dict[int, int] | None = None  # of each message's subject, by the message's time, if wanted
         self._history: list[tuple[int, int]] = []  # when each sequence was stored
         self._ids: deque[tuple[int, bytes]] = deque()
-        self._state: tuple[int, dict[str, Any]] = (-1, {})
 
     @property
     def name(self) -> str:
         return str(self.model.config["name"])
 
     def take(self, message: Message, now_ns: int) -> Stored | int:
-        """Store a message; if one with its id is there, the sequence of that.
-
-        Raises:
-            Refused: the stream refuses it.
-        """
+        """Store a message, or return the sequence of the one with its id. Raise `Refused` if the stream refuses it."""
         model = self.model
         window = int(model.config.get("duplicate_window") or 0)
         while self._ids and self._ids[0][0] <= now_ns - window:
@@ -106,13 +101,6 @@ class KeptStream:
         return next(iter(self.model.messages), self.model.last_sequence + 1)
 
     def state(self, subjects: str | None = None) -> dict[str, Any]:
-        if subjects is not None:
-            return self._fresh_state(subjects)
-        if self._state[0] != self.changes:
-            self._state = self.changes, self._fresh_state(None)
-        return {**self._state[1], "consumer_count": len(self.consumers)}
-
-    def _fresh_state(self, subjects: str | None) -> dict[str, Any]:
         messages, last, first = self.model.messages, self.model.last_sequence, self.first
         removed = (last - first + 1) - len(messages)
         state: dict[str, Any] = {

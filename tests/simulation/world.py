@@ -32,8 +32,7 @@ class World:
 
     def __init__(self, seed: int | str, *, remembered: int = _REMEMBERED) -> None:
         self.chance = random.Random(seed)
-        self.now = 0.0
-        self.steps = 0
+        self.now, self.steps = 0.0, 0
         self.lines: deque[str] = deque(maxlen=remembered)
         self._events: list[tuple[float, int, Planned]] = []
         self._planned = 0
