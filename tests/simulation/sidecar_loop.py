@@ -20,6 +20,17 @@ from tests.simulation.network import Network, Reachable, SimulatedSocket
 from tests.simulation.world import World
 
 
+class NumberedTask(asyncio.Task[Any]):
+    """A task whose place in a set depends on its number, not on its address."""
+
+    def __init__(self, coro: Coroutine[Any, Any, Any], number: int, **options: Any) -> None:
+        self.number = number
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
 class SidecarLoop(asyncio.AbstractEventLoop):
     """The loop of one process. `failed` is called with the errors that callbacks and tasks leave unhandled."""
 
@@ -33,7 +44,7 @@ class SidecarLoop(asyncio.AbstractEventLoop):
         self._ready: deque[events.Handle] = deque()
         self._readable: list[Callable[[], None]] = []
         self._timers: list[tuple[float, int, events.TimerHandle]] = []
-        self._numbers = 0  # of timers: of two at one time, the first one comes first
+        self._numbers = 0  # of timers and tasks: of two timers at one time, the first one comes first
         self._free_at = 0.0  # when the present turn, or a pause, is over
         self._turn_at = float("inf")
         self._in_turn = False
@@ -167,7 +178,8 @@ class SidecarLoop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]
-        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **options)
+        self._numbers += 1
+        task = NumberedTask(coro, self._numbers, loop=self, **options)
         if len(self.tasks) > 256:
             self.tasks = [each for each in self.tasks if not each.done()]
         self.tasks.append(task)
