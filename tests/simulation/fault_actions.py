@@ -69,6 +69,9 @@ class FaultActions:
         for wire in wires if chosen is None else [wires[chosen]]:
             wire.reset()
 
+    def _slow_consumer(self, fault: PlannedFault) -> None:
+        self._server(fault).end_slow_consumer(int(fault.draw * 997))
+
     def _network_cut(self, fault: PlannedFault) -> Callable[[], object]:
         """Connections are reset, and no new one is answered for a while."""
         for wire in self._network.between(f"sidecar{self._process(fault).number}", self._server(fault).place):

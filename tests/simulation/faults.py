@@ -69,6 +69,7 @@ WEIGHTS = {
     "sidecar paused": (3, 12.0),
     "sidecar's clock stepped": (1, 0.0),
     "connections reset": (4, 0.0),
+    "slow consumer": (3, 0.0),
     "network cut": (3, 8.0),
     "network held": (3, 40.0),
     "half open": (3, 40.0),

@@ -152,6 +152,7 @@ class SimulatedServer:
         self._found: dict[bytes, list[ClientSubscription]] = {}  # by subject, until a subscription comes or goes
         self._takers: dict[bytes, list[str]] = {}  # by subject, until a stream comes or goes
         self._numbers = self._starts = 0
+        self._slow_consumers: set[int] = set()  # numbers of ended connections
         self._api = SimulatedApi(self)
         self._inbound: dict[str, deque[tuple[Message, Answered | None]]] = {}
 
@@ -281,7 +282,7 @@ class SimulatedServer:
         if subject.startswith(b"$JS."):
             return self._to_jetstream(message, reply)
         if subject.startswith(b"$SYS."):
-            return False
+            return self._say_why_it_ended(message, reply)
         for pattern, listener in self.listeners:
             if matches(subject, pattern):
                 listener(message)
@@ -297,6 +298,22 @@ class SimulatedServer:
             taken = True
             self._queue(name, message, partial(self._answer, reply) if reply and answered is None else answered)
         return taken
+
+    def _say_why_it_ended(self, message: Message, reply: bytes) -> bool:
+        """Answer why a connection was ended, if it was a slow consumer's. Return whether anything answers."""
+        is_known = message.subject.endswith(b".CONNZ") and json.loads(message.payload)["cid"] in self._slow_consumers
+        if is_known:
+            why = {"connections": [{"reason": "Slow Consumer (Pending Bytes)"}]}
+            answer = {"server": {"id": self.info(0)["server_id"]}, "data": why}
+            self.deliver(reply, reply, b"", b"", json.dumps(answer).encode())
+        return is_known
+
+    def end_slow_consumer(self, chosen: int) -> None:
+        """End one of the connections: what is in flight is lost."""
+        if clients := list(self._clients.values()):
+            client = clients[chosen % len(clients)]
+            self._slow_consumers.add(client.number)
+            client.wire.reset()
 
     def advise(self, subject: bytes, advisory: dict[str, Any]) -> None:
         """Send an advisory, a moment later."""
