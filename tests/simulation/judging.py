@@ -21,6 +21,7 @@ from tests.simulation.world import BEGAN_NS, World
 
 _ADDED = re.compile(rb"\r\nNats-Sequence: (\d+)\r\nNats-Time-Stamp: (\S+)\r\nNats-Last-Sequence: (\d+)\r\n")
 _PROBE = b"Nats-Expected-Last-Sequence: %d\r\n" % (2**63 - 1)  # what a stream must refuse, and stores nothing of
+_LEASE = 6.0  # seconds after which a lost lease has expired
 
 
 class Judging(Observed):
@@ -36,6 +37,7 @@ class Judging(Observed):
         self.history: list[Event] = []
         self.newest: dict[str, int] = {}
         self._world, self._network, self._settings = world, network, settings
+        self._forgotten_at = -_LEASE
         # Which rule publishes what begins like this.
         self._writers = {(rule.target.lower() or rule.name).encode(): rule.name for rule in rules}
 
@@ -43,6 +45,8 @@ class Judging(Observed):
         self.history.append({"t": round(self._world.now, 6), "event": event, **members})
         if event in ("fault", "sidecar"):
             self._world.record(f"{event} {members.get('kind') or members.get('what')} {members.get('phase', '')}")
+        if event == "forgotten":  # perhaps a lease, which another replica can get then
+            self._forgotten_at = self._world.now
 
     def look(self, process: SidecarProcess) -> None:
         """Note what the sidecar counts."""
@@ -71,7 +75,8 @@ class Judging(Observed):
     def check_writer(self, leases: KeptStream | None, process: str, message: Message) -> None:
         """Check that only the holder of a rule's lease publishes for it."""
         name = self._writers.get(message.subject.split(b".", 1)[0])
-        if leases is None or name is None or _PROBE in message.header_block:
+        is_known = self._world.now > self._forgotten_at + _LEASE
+        if leases is None or name is None or _PROBE in message.header_block or not is_known:
             return
         newest = leases.model.newest(f"$KV.{leases.name[3:]}.lease.{self._settings.name}.{name}".encode())
         lease = leases.model.messages[newest].message.payload if newest else b""
