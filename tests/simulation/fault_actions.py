@@ -95,7 +95,7 @@ class FaultActions:
 
     def _half_open(self, fault: PlannedFault) -> Callable[[], object]:
         """One direction of a connection holds what it carries."""
-        wires = self._network.between()
+        wires = self._network.between(place=self._server(fault).place) or self._network.between()
         if not wires:
             return lambda: None
         wire = wires[int(fault.draw * 997) % len(wires)]

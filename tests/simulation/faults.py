@@ -98,6 +98,7 @@ _ELECTION = {"power cut of a stream": 4.0}  # seconds that a kind lasts at least
 _SHORTEST, _LONGEST = 0.0001, 10.0  # seconds between a fault and another one that is aimed at it
 _NO_FAULT = 0.03  # the part of seeds without a fault
 _ALL = 0.2  # the part of seeds with all kinds of faults
+_REMOVALS = 0.2  # the part of seeds in which messages are deleted all the time in addition
 _FACTOR = 20  # the number of an event is drawn up to this
 
 
@@ -149,4 +150,8 @@ def schedule(
             follows, delay = chance.choice(["begin", "end"]), soon(chance)
             begin += delay + (hold if follows == "end" else 0.0)
         at += chance.expovariate(1 / every)
+    removed_at = 3.0 if chance.random() < _REMOVALS else until
+    while (removed_at := removed_at + soon(chance, 0.0005, 3.0)) < until:
+        numbers = len(planned) + 1, round(removed_at, 5), "messages deleted", 0.0, chance.random()
+        planned.append(PlannedFault(*numbers))
     return planned
