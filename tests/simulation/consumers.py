@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nats_conformance.observation import Stored
@@ -239,11 +240,7 @@ class PushConsumer:
         if not self.is_alive or not self.is_bound or not self.stream.has_leader:
             return
         if self._server.world.now >= self._sent_at + every - 1e-9:
-            block = b"%bNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n" % (
-                _HEARTBEAT,
-                self.delivered.consumer_seq,
-                self.delivered.stream_seq,
-            )
+            block = _HEARTBEAT + b"Nats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n" % self.delivered
             if self._control:
                 block += b"Nats-Consumer-Stalled: %b\r\n" % self._control
             self._sent_at = self._server.world.now
@@ -254,13 +251,9 @@ class PushConsumer:
     @property
     def waiting(self) -> int:
         """The number of messages that it has not delivered yet."""
-        found = len(self._first)
-        for sequence in reversed(self.stream.model.messages):
-            if sequence < self.next:
-                break
-            if self.selects(self.stream.model.messages[sequence]):
-                found += 1
-        return found
+        messages = self.stream.model.messages
+        later = takewhile(lambda sequence: sequence >= self.next, reversed(messages))
+        return len(self._first) + sum(self.selects(messages[sequence]) for sequence in later)
 
     def acknowledged(self, stream_sequence: int, consumer_sequence: int) -> None:
         self._acked_ns = self._server.world.now_ns

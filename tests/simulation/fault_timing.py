@@ -10,7 +10,6 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,13 +22,11 @@ if TYPE_CHECKING:
 _PATIENCE = 4.0  # seconds that a fault waits for its event
 
 
-@dataclass(slots=True, eq=False)
 class AwaitedEvent:
-    """An event that a fault waits for."""
+    """An event that a fault waits for: the `left`-th one from now on."""
 
-    kind: str
-    left: int  # how many of them
-    then: Callable[[], None]
+    def __init__(self, kind: str, left: int, then: Callable[[], None]) -> None:
+        self.kind, self.left, self.then = kind, left, then
 
 
 class FaultTiming:

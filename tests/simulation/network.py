@@ -214,16 +214,14 @@ class SimulatedTransport(asyncio.Transport):
 
     def _read(self) -> None:
         self._planned = False
-        if self._closing:
-            return
-        if self._arrived:
+        if self._arrived and not self._closing:
             data = b"".join(self._arrived)
             self._arrived.clear()
             self._loop.has_read(data)
             self._protocol.data_received(data)
             if self._ended:
                 self._plan()
-        elif self._ended and not self._protocol.eof_received():
+        elif self._ended and not self._closing and not self._protocol.eof_received():
             self.close()
 
     def write(self, data: Any) -> None:

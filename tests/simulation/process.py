@@ -38,10 +38,7 @@ class SidecarProcess:
         loop.killed = self._killed
         if len(scenario.sidecars) > 1:
             loop.has_read = partial(scenario.judging.has_read, self.id)
-        loop.call_soon(self._begin, loop)
-
-    def _begin(self, loop: SidecarLoop) -> None:
-        loop.create_task(self._run(loop), name="main").add_done_callback(self._main_is_done)
+        loop.call_soon(lambda: loop.create_task(self._run(loop), name="main").add_done_callback(self._main_is_done))
 
     def _main_is_done(self, main: asyncio.Task[None]) -> None:
         if error := main.exception():

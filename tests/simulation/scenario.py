@@ -80,8 +80,7 @@ class Scenario:
         self.world = World(seed if not replay.turn else f"{seed}/{replay.turn}")
         # Faults and circumstances have chances of their own: with fewer faults, the rest of a seed stays similar.
         chance = random.Random(f"{seed}/circumstances")
-        self.version = chance.choice(_VERSIONS)
-        names = chance.choice(_RULES)
+        self.version, names = chance.choice(_VERSIONS), chance.choice(_RULES)
         self.rules = chosen(names, self.version)
         faults_chance = random.Random(f"{seed}/faults")
         self.until = 60.0 * replay.minutes * faults_chance.choice(_LENGTHS)
@@ -241,9 +240,8 @@ class Scenario:
 
     def _waited_for(self) -> list[str]:
         waiting = [f"sidecar {each.number} is not ready" for each in self.sidecars if not each.is_ready]
-        led = {
-            rule.rule.name for each in self.sidecars if each.sidecar for rule in each.sidecar.supervisors if rule.ready
-        }
+        supervisors = [rule for each in self.sidecars if each.sidecar for rule in each.sidecar.supervisors]
+        led = {rule.rule.name for rule in supervisors if rule.ready}
         waiting += [f"{rule.name} has no leader" for rule in self.rules if rule.name not in led]
         for rule in self.rules:
             for source in rule.sources:

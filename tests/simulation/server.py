@@ -43,9 +43,8 @@ class ClientSubscription:
 
     def takes(self, subject: bytes) -> bool:
         """Return whether it matches a subject."""
-        if self._is_wild:
-            return subject.startswith(self._begin) and matches(subject, self.subject)
-        return subject == self.subject
+        is_like = self._is_wild and subject.startswith(self._begin) and matches(subject, self.subject)
+        return subject == self.subject or is_like
 
 
 class ConnectedClient:
@@ -80,23 +79,20 @@ class ConnectedClient:
     def received(self, data: bytes) -> None:
         if self.is_closed or not self._server.is_up:
             return
-        data = self._unread + data
-        position = 0
+        data, position = self._unread + data, 0
         while not self.is_closed:
-            end = data.find(b"\r\n", position)
-            if end < 0:
+            if (end := data.find(b"\r\n", position)) < 0:
                 break
-            fields = data[position:end].split()
-            start = end + 2
+            fields, start = data[position:end].split(), end + 2
             if fields[0] in (b"PUB", b"HPUB"):
                 stop = start + int(fields[-1])
                 if len(data) < stop + 2:
                     break
-                self._publish(fields, data[start:stop])
                 position = stop + 2
-                continue
-            self._handle(fields, data[position:end])
-            position = start
+                self._publish(fields, data[start:stop])
+            else:
+                self._handle(fields, data[position:end])
+                position = start
         self._unread = data[position:]
         self._server.flush()
 
@@ -376,17 +372,14 @@ class SimulatedServer:
 
     def request(self, request: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Ask the API without a connection. Return the answer."""
-        payload = b"" if body is None else json.dumps(body).encode()
-        answer = self._api.answer(PREFIX + request.encode(), payload)
-        assert answer is not None
-        found: dict[str, Any] = json.loads(answer)
+        answer = self._api.answer(PREFIX + request.encode(), b"" if body is None else json.dumps(body).encode())
+        found: dict[str, Any] = json.loads(answer or b"")
         return found
 
     def _acknowledge(self, message: Message, reply: bytes) -> None:
         tokens = message.subject.split(b".")
         stream = self.streams.get(tokens[2].decode())
-        consumer = stream.consumers.get(tokens[3].decode()) if stream is not None else None
-        if consumer is None:
+        if stream is None or (consumer := stream.consumers.get(tokens[3].decode())) is None:
             return
         self.happened(f"ack {consumer.stream.name}")
         if message.payload in (b"", b"+ACK"):

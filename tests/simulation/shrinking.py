@@ -34,14 +34,11 @@ class Shrinking:
 
     def _without_pieces(self, found: Found, size: int, turns: int) -> tuple[Found, bool]:
         """Leave out `size` neighbouring faults at a time, from the last ones to the first ones."""
-        smaller, end = False, len(found.faults)
-        while end > 0:
-            start = max(end - size, 0)
-            shorter = self._still_breaks(found, found.faults[:start] + found.faults[end:], turns)
-            if shorter is not None:
-                found, smaller = shorter, True
-            end = start
-        return found, smaller
+        before = found
+        for end in range(len(found.faults), 0, -size):
+            kept = found.faults[: max(end - size, 0)] + found.faults[end:]
+            found = self._still_breaks(found, kept, turns) or found
+        return found, found is not before
 
     def _still_breaks(self, found: Found, faults: tuple[PlannedFault, ...], turns: int) -> Found | None:
         kept = tuple(fault.number for fault in faults)
