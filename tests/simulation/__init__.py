@@ -2,18 +2,7 @@
 
 Everything in a run follows from one seed, so you can repeat it exactly: `make simulate SEED=…`.
 
-| module | what it does |
-|---|---|
-| `world` | virtual time, and planned events |
-| `sidecar_loop` | the event loop of one simulated process, which can be paused, and killed after any callback |
-| `network` | connections in memory, which are slow, held, cut and half open |
-| `server` | the client protocol, and subscriptions |
-| `api` | the JetStream API that the bridge uses |
-| `streams` | streams with their stores, on the suite's model, and the effects of kills and power cuts |
-| `consumers` | push consumers with flow control, heartbeats and acknowledgements |
-| `determinism` | clocks, random numbers, names and limits of the simulated process, from the seed |
-| `scenario` | one seed: servers, sidecars, producers, and the history that the chaos judge reads |
-| `faults` | the faults of a seed, with their times |
-| `shrinking` | fewer faults that still break the same promise |
-| `defects` | known defects, put back to see which seed finds them |
+Begin to read with `scenario`. It uses the simulated servers (`server`, `api`, `streams`, `consumers`), the sidecar's
+processes (`process`, `sidecar_loop`, `determinism`), and the `network` and the `world` around them. `faults` draws the
+faults, `fault_timing` lets them begin and end, `fault_actions` carries them out. `judging` notes what happens.
 """

@@ -99,8 +99,6 @@ class SimulatedApi:
         if stream is None:
             stream = self._server.streams[names[0]] = KeptStream(config, self._server.world.stamp())
             self._server.stream_created(names[0])
-        elif stream.model.config != config:
-            raise ApiRefusal(400, 10058, "stream name already in use with a different configuration")
         return stream.info(self._server.world.now_ns, {})
 
     def _stream_purge(self, names: list[str], body: Body) -> Body:
@@ -150,9 +148,7 @@ class SimulatedApi:
 
     def _consumer_create(self, names: list[str], body: Body) -> Body:
         stream, wanted = self._stream(names[0]), dict(body["config"])
-        name = wanted.get("durable_name") or wanted.get("name") or (names[1] if len(names) > 1 else "")
-        if not name:
-            name = f"c{self._server.world.chance.randrange(10**8):08d}"
+        name = wanted.get("durable_name") or wanted.get("name") or names[1]
         config = _with_defaults(wanted, name)
         now_ns, existing = self._server.world.now_ns, stream.consumers.get(name)
         if existing is None:

@@ -69,30 +69,21 @@ def determined(
         world.record(f"log {said}")
         raise structlog.DropEvent
 
-    def drawn(seed: Any = None) -> random.Random:
-        return random.Random(chance.getrandbits(64) if seed is None else seed)
-
-    def token_hex(size: int = 32) -> str:
-        return chance.randbytes(size).hex()
-
-    def monotonic(*_: Any) -> float:
-        return world.now + 1.0
-
+    drawn = SimpleNamespace(Random=lambda seed=None: random.Random(chance.getrandbits(64) if seed is None else seed))
     random.seed(chance.getrandbits(64))
     consumer_names._in_use.clear()
     structlog.configure(processors=[structlog.contextvars.merge_contextvars, log], cache_logger_on_first_use=False)
     replaced: dict[str, Any] = {
         "time.time": lambda: world.now + world.clock_step + BEGAN_NS / 1e9,
         "time.time_ns": lambda: world.now_ns + int(world.clock_step * 1e9),
-        "time.monotonic": monotonic,
-        "time.clock_gettime": monotonic,
-        "secrets.token_hex": token_hex,
-        "nats.aio.client.token_hex": token_hex,
+        **dict.fromkeys(("time.monotonic", "time.clock_gettime"), lambda *_: world.now + 1.0),
+        **dict.fromkeys(
+            ("secrets.token_hex", "nats.aio.client.token_hex"), lambda size=32: chance.randbytes(size).hex()
+        ),
         "socket.gethostname": running,
         "nats.nuid.randbelow": chance.randrange,
         "nats.nuid.token_bytes": chance.randbytes,
-        "nats_bridge.client.reconnect_schedule.random": SimpleNamespace(Random=drawn),
-        "nats_bridge.client.server_pool.random": SimpleNamespace(Random=drawn),
+        **dict.fromkeys((f"nats_bridge.client.{name}.random" for name in ("reconnect_schedule", "server_pool")), drawn),
         "nats_bridge.rules.leadership.leases.os": SimpleNamespace(getpid=lambda: 1),
         "nats_bridge.client.wide_transport.FencedSocket": SimulatedSocket,
         "nats_bridge.client.consumer_names.place": running,

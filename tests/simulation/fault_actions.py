@@ -163,14 +163,7 @@ class FaultActions:
         server, stream = self._any_stream(fault)
         stream.has_leader = False
 
-        def heal() -> None:
-            stream.has_leader = True
-            for consumer in stream.consumers.values():
-                consumer.begin()
-            if server.is_up:
-                server.flush()
-
-        return heal
+        return partial(server.lead, stream)
 
     def _disk_full(self, fault: PlannedFault) -> Callable[[], object]:
         server = self._server(fault)

@@ -216,6 +216,14 @@ class SimulatedServer:
         stream.reopen(self.world.now_ns)
         self._restore_consumers(stream, since_ns)
 
+    def lead(self, stream: KeptStream) -> None:
+        """Let a stream have a leader again."""
+        stream.has_leader = True
+        for consumer in stream.consumers.values():
+            consumer.begin()
+        if self.is_up:
+            self.flush()
+
     def _accept(self, wire: Wire) -> ConnectedClient:
         self._numbers += 1
         client = self._clients[self._numbers] = ConnectedClient(self, wire, self._numbers)
