@@ -98,7 +98,8 @@ _ELECTION = {"power cut of a stream": 4.0}  # seconds that a kind lasts at least
 _SHORTEST, _LONGEST = 0.0001, 10.0  # seconds between a fault and another one that is aimed at it
 _NO_FAULT = 0.03  # the part of seeds without a fault
 _ALL = 0.2  # the part of seeds with all kinds of faults
-_REMOVALS = 0.2  # the part of seeds in which messages are deleted all the time in addition
+_BACKGROUND = {"messages deleted": (0.0005, 3.0), "slow consumer": (1.0, 10.0), "sidecar replaced": (1.0, 10.0)}
+_REPEATED = 0.4  # the part of seeds in which one of these happens all the time in addition, with these pauses (seconds)
 _FACTOR = 20  # the number of an event is drawn up to this
 
 
@@ -150,8 +151,7 @@ def schedule(
             follows, delay = chance.choice(["begin", "end"]), soon(chance)
             begin += delay + (hold if follows == "end" else 0.0)
         at += chance.expovariate(1 / every)
-    removed_at = 3.0 if chance.random() < _REMOVALS else until
-    while (removed_at := removed_at + soon(chance, 0.0005, 3.0)) < until:
-        numbers = len(planned) + 1, round(removed_at, 5), "messages deleted", 0.0, chance.random()
-        planned.append(PlannedFault(*numbers))
+    kind, at = chance.choice(list(_BACKGROUND)), 3.0 if chance.random() < _REPEATED else until
+    while (at := at + soon(chance, *_BACKGROUND[kind])) < until:
+        planned.append(PlannedFault(len(planned) + 1, round(at, 5), kind, 0.0, chance.random()))
     return planned
