@@ -5,6 +5,7 @@ The observer notes what processes read, log and count, when it removes messages,
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
@@ -103,6 +104,13 @@ class Observed:
         if last != native and not self._disturbances and min(stored, removed_at) > calm_since:
             wrong = f"at {self._now():.3f} s: {stream} {sequence}: last sequence {last}, not {native}"
             self._wrong.setdefault(rule, {}).setdefault(removed_at, wrong)
+
+    def wrote(self, process: str, rule: str, lease: bytes) -> None:
+        """Note that a process publishes for a rule with this lease, which must be its own."""
+        holder = str(json.loads(lease)["holder"]) if lease else process
+        if not holder.startswith(process):
+            at = f"at {self._now():.3f} s"
+            self.violations.append(f"{rule}: two writers {at}: {process}, and {holder} has the lease")
 
     def judge(self, history: Sequence[Event], kinds: set[str]) -> list[str]:
         """Return all broken promises of a run in which faults of these kinds happened."""

@@ -51,7 +51,6 @@ class PushConsumer:
         self._window = _WINDOW
         self._pumping = self._beating = False
         self._sent_at = 0.0
-        self._counted: tuple[int, int] = (-1, 0)
         self._states: deque[tuple[int, Sequences, Sequences]] = deque(maxlen=_STATES)
         self._begin()
 
@@ -179,14 +178,11 @@ class PushConsumer:
         else:
             self.floor = self.delivered
         self._note()
-        changes, count = self._counted
-        waiting = count - 1 if changes == self.stream.changes else self.waiting
-        self._counted = self.stream.changes, waiting
         block, payload = stored.message.header_block, stored.message.payload
         if self.config.get("headers_only"):
             size = b"Nats-Msg-Size: %d\r\n\r\n" % len(payload)
             block, payload = (block[:-2] if block else b"NATS/1.0\r\n") + size, b""
-        numbers = deliveries, stored.sequence, self.delivered.consumer_seq, stored.time_ns, waiting
+        numbers = deliveries, stored.sequence, self.delivered.consumer_seq, stored.time_ns, self.waiting
         reply = self._reply + b"%d.%d.%d.%d.%d" % numbers
         self._bytes += len(stored.message.subject) + len(block) + len(payload)
         self._sent_at = self._server.world.now

@@ -112,7 +112,7 @@ class FaultTiming:
         self._follow(fault, "begin")
         if heal is None:
             self._end(fault)
-        elif fault.until:
+        elif fault.until and fault.kind != "sidecar paused":
             self._await(fault.until, 1, fault.hold, partial(self._end, fault, heal))
         else:
             self._world.after(fault.hold, partial(self._end, fault, heal))

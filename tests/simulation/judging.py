@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import MutableMapping, Sequence
 from typing import Any
@@ -79,11 +78,7 @@ class Judging(Observed):
         if leases is None or name is None or _PROBE in message.header_block or not is_known:
             return
         newest = leases.model.newest(f"$KV.{leases.name[3:]}.lease.{self._settings.name}.{name}".encode())
-        lease = leases.model.messages[newest].message.payload if newest else b""
-        holder = str(json.loads(lease)["holder"]) if lease else process
-        if not holder.startswith(process):
-            at = f"at {self._world.now:.3f} s"
-            self.violations.append(f"{name}: two writers {at}: {process}, and {holder} has the lease")
+        self.wrote(process, name, leases.model.messages[newest].message.payload if newest else b"")
 
     def received(self, name: str, stream: KeptStream, message: Message) -> None:
         """Note a message of a stream that the witness receives."""

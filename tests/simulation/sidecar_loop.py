@@ -137,14 +137,13 @@ class SidecarLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self._world.now
 
-    def get_debug(self) -> bool:
-        return False
-
     def is_running(self) -> bool:
         return True
 
     def is_closed(self) -> bool:
         return False
+
+    get_debug = is_closed
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> events.Handle:  # type: ignore[override]
         handle = events.Handle(callback, args, self, context)

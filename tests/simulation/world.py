@@ -30,10 +30,10 @@ class EndlessError(Exception):
 class World:
     """Virtual time, in seconds since the world began, and its planned events. All draws come from the seed."""
 
-    def __init__(self, seed: int | str, *, remembered: int = _REMEMBERED) -> None:
+    def __init__(self, seed: int | str) -> None:
         self.chance = random.Random(seed)
         self.now, self.steps = 0.0, 0
-        self.lines: deque[str] = deque(maxlen=remembered)
+        self.lines: deque[str] = deque(maxlen=_REMEMBERED)
         self._events: list[tuple[float, int, Planned]] = []
         self._planned = 0
         self._until = 0.0
