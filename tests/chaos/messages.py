@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Final
 
 from nats_conformance.catalogue.case import Message
@@ -20,6 +21,20 @@ def numbered(prefix: bytes, number: int, chance: random.Random) -> Message:
     """A message of a stream: any size, and headers of many shapes."""
     subject = b"%b.%b.%d" % (prefix, chance.choice(_REGIONS), chance.randrange(40))
     return Message(subject, _block(prefix, number, chance), _payload(prefix, number, chance))
+
+
+def one_of_subjects(message: Message, subjects: int) -> Message:
+    """The same message on one of a few subjects."""
+    prefix, _, token = message.subject.split(b".")
+    return replace(message, subject=b"%b.eu.%d" % (prefix, int(token) % subjects))
+
+
+def identified(message: Message, prefix: bytes, number: int) -> Message:
+    """The same message with an id, which it may have already."""
+    if b"Nats-Msg-Id" in message.header_block:
+        return message
+    added = b"Nats-Msg-Id: %b-%d\r\n\r\n" % (prefix, number)
+    return replace(message, header_block=(message.header_block or b"NATS/1.0\r\n\r\n")[:-2] + added)
 
 
 def event(number: int, chance: random.Random) -> Message:

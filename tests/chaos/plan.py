@@ -289,3 +289,16 @@ def configuration(
     if replicas > 1:
         document["leadership"] = {"connection": "default"}
     return document
+
+
+def simulated(rules: tuple[RuleUnderTest, ...], *, replicas: int, is_split: bool) -> dict[str, Any]:
+    """The configuration of a simulated sidecar; `is_split`: targets are on another server than sources."""
+    document = configuration(rules, ["nats://nats:4222"], "nats://witness:4222", 0, replicas=replicas, edited=False)
+    document["http"] = {"listen": ""}
+    del document["log"]
+    if is_split and any(rule.target for rule in rules):
+        document["connections"]["other"] = {"servers": ["nats://other:4222"]}
+        document["rules"] = [rule | ({} if "to" in rule else {"to": "other"}) for rule in document["rules"]]
+    if all(rule.kind != "republish" for rule in rules):
+        del document["connections"]["witness"]
+    return document

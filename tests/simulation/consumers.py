@@ -281,17 +281,9 @@ class PushConsumer:
 
     def info(self, now_ns: int) -> dict[str, Any]:
         last_active = {"last_active": rfc3339_nano(self._acked_ns).decode()} if self._acked_ns else {}
-        return {
-            "stream_name": self.stream.name,
-            "name": self.name,
-            "created": rfc3339_nano(self.created_ns).decode(),
-            "config": self.config,
-            "delivered": self.delivered._asdict(),
-            "ack_floor": self.floor._asdict() | last_active,
-            "num_ack_pending": len(self._pending),
-            "num_redelivered": 0,
-            "num_waiting": 0,
-            "num_pending": self.waiting,
-            "ts": rfc3339_nano(now_ns).decode(),
-            "push_bound": self.is_bound,
-        }
+        created = rfc3339_nano(self.created_ns).decode()
+        who = {"stream_name": self.stream.name, "name": self.name, "created": created, "config": self.config}
+        where = {"delivered": self.delivered._asdict(), "ack_floor": self.floor._asdict() | last_active}
+        numbers = {"num_ack_pending": len(self._pending), "num_redelivered": 0, "num_waiting": 0}
+        rest = {"num_pending": self.waiting, "ts": rfc3339_nano(now_ns).decode(), "push_bound": self.is_bound}
+        return {**who, **where, **numbers, **rest}

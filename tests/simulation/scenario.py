@@ -13,14 +13,14 @@ import random
 import re
 import traceback
 from collections.abc import MutableMapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
 from nats_bridge.settings import Settings
 from nats_conformance.catalogue.case import Message
-from tests.chaos.messages import numbered
-from tests.chaos.plan import chosen, configuration, streams_of
+from tests.chaos.messages import identified, numbered, one_of_subjects
+from tests.chaos.plan import chosen, simulated, streams_of
 from tests.chaos.workload import row_of
 from tests.simulation.determinism import determined, running
 from tests.simulation.fault_actions import FaultActions
@@ -197,11 +197,9 @@ class Scenario:
             number = self.produced[place]
             message = numbered(place.lower().encode(), number, self.chance)
             if self.subjects:
-                prefix, _, token = message.subject.split(b".")
-                message = replace(message, subject=b"%b.eu.%d" % (prefix, int(token) % self.subjects))
-            if self.chance.random() < self._ids and b"Nats-Msg-Id" not in message.header_block:
-                added = b"Nats-Msg-Id: %b-%d\r\n\r\n" % (place.lower().encode(), number)
-                message = replace(message, header_block=(message.header_block or b"NATS/1.0\r\n\r\n")[:-2] + added)
+                message = one_of_subjects(message, self.subjects)
+            if self.chance.random() < self._ids:
+                message = identified(message, place.lower().encode(), number)
             rows.append([number, *row_of(message)])
             self.server.publish(message, answered=partial(self._was_stored, place, number))
         self.judging.record("sent", to=place, rows=rows)
@@ -282,13 +280,4 @@ def run_seed(replay: Replay) -> Found:
 
 @cache
 def _settings(version: str, names: str, replicas: int, is_split: bool) -> Settings:
-    rules = chosen(names, version)
-    document = configuration(rules, ["nats://nats:4222"], "nats://witness:4222", 0, replicas=replicas, edited=False)
-    document["http"] = {"listen": ""}
-    del document["log"]
-    if is_split and any(rule.target for rule in rules):
-        document["connections"]["other"] = {"servers": ["nats://other:4222"]}
-        document["rules"] = [rule | ({} if "to" in rule else {"to": "other"}) for rule in document["rules"]]
-    if all(rule.kind != "republish" for rule in rules):
-        del document["connections"]["witness"]
-    return Settings(**document)
+    return Settings(**simulated(chosen(names, version), replicas=replicas, is_split=is_split))

@@ -153,18 +153,9 @@ class SimulatedServer:
         self._inbound: dict[str, deque[tuple[Message, Answered | None]]] = {}
 
     def info(self, number: int) -> dict[str, Any]:
-        return {
-            "server_id": f"{self.name}{self._starts:04d}".upper(),
-            "server_name": self.name,
-            "version": self.version,
-            "proto": 1,
-            "host": self.place.host,
-            "port": self.place.port,
-            "headers": True,
-            "max_payload": _MAX_PAYLOAD,
-            "jetstream": True,
-            "client_id": number,
-        }
+        who = {"server_id": f"{self.name}{self._starts:04d}".upper(), "server_name": self.name, "version": self.version}
+        where = {"proto": 1, "host": self.place.host, "port": self.place.port}
+        return {**who, **where, "headers": True, "max_payload": _MAX_PAYLOAD, "jetstream": True, "client_id": number}
 
     def start(self) -> None:
         self.is_up = True

@@ -103,16 +103,13 @@ class KeptStream:
     def state(self, subjects: str | None = None) -> dict[str, Any]:
         messages, last, first = self.model.messages, self.model.last_sequence, self.first
         removed = (last - first + 1) - len(messages)
-        state: dict[str, Any] = {
-            "messages": len(messages),
-            "bytes": sum(len(each.message.payload) + 60 for each in messages.values()),
-            "first_seq": first if last else 0,
-            "first_ts": rfc3339_nano(messages[first].time_ns).decode() if messages else _NO_TIME,
-            "last_seq": last,
-            "last_ts": rfc3339_nano(self.last_ns).decode() if self.last_ns else _NO_TIME,
-            "num_subjects": len({each.message.subject for each in messages.values()}),
-            "consumer_count": len(self.consumers),
-        }
+        size = sum(len(each.message.payload) + 60 for each in messages.values())
+        first_ts = rfc3339_nano(messages[first].time_ns).decode() if messages else _NO_TIME
+        last_ts = rfc3339_nano(self.last_ns).decode() if self.last_ns else _NO_TIME
+        state: dict[str, Any] = {"messages": len(messages), "bytes": size, "first_seq": first if last else 0}
+        state |= {"first_ts": first_ts, "last_seq": last, "last_ts": last_ts}
+        subjects_held = len({each.message.subject for each in messages.values()})
+        state |= {"num_subjects": subjects_held, "consumer_count": len(self.consumers)}
         if removed:
             state["num_deleted"] = removed
         if subjects is not None:
