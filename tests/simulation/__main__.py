@@ -44,14 +44,12 @@ def main() -> int:
         print(f"  again: make simulate {found.replay}", flush=True)
 
     alone, shrinking = given.seed is not None, Shrinking(given.shrink)
+    runs = [Replay(seed, minutes=given.minutes) for seed in range(given.first, given.first + given.seeds)]
     if given.found:
         lines = Path(__file__).with_name("found.txt").read_text().splitlines()
         runs = [Replay.parse(line) for line in (each.split("#")[0] for each in lines) if line.strip()]
     elif alone:
         runs = [Replay(given.seed, given.keep, given.turn, given.minutes)]
-    else:
-        seeds = range(given.first, given.first + given.seeds)
-        runs = [Replay(seed, minutes=given.minutes) for seed in seeds]
     took, seconds, messages, failed = 0.0, 0.0, 0, 0
     gc.disable()  # nothing of a seed is collected: its process ends
     for run in runs:

@@ -11,9 +11,8 @@ import yaml
 import nats_bridge
 
 BRIDGE = Path(nats_bridge.__file__).parent
-ENTRIES: dict[str, dict[str, str]] = {
-    entry["name"]: entry for entry in yaml.safe_load(Path(__file__).with_name("defects.yaml").read_text())
-}
+_LISTED = yaml.safe_load(Path(__file__).with_name("defects.yaml").read_text())
+ENTRIES: dict[str, dict[str, str]] = {entry["name"]: entry for entry in _LISTED}
 
 
 def put_back(name: str) -> None:

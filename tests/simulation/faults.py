@@ -57,9 +57,8 @@ class PlannedFault:
         follows = f", {self.delay:.4f} s after the {self.follows} of {self.number - 1}" if self.follows else ""
         after = f", at {self.event} {self.nth}" if self.event else ""
         until = f", until {self.until}" if self.until else ""
-        return (
-            f"{self.number:3}  {self.at:9.4f} s  {self.kind}, {self.hold:.4f} s, {self.draw:.4f}{follows}{after}{until}"
-        )
+        what = f"{self.kind}, {self.hold:.4f} s, {self.draw:.4f}"
+        return f"{self.number:3}  {self.at:9.4f} s  {what}{follows}{after}{until}"
 
 
 WEIGHTS = {

@@ -127,11 +127,10 @@ class InMemorySocket(socket.socket):
     """A socket that has no descriptor."""
 
     def __init__(self, *_: Any) -> None:
-        self.number = 0
+        self.number, self._is_closed = 0, False
         self.wire: Wire | None = None
         self.transport: SimulatedTransport | None = None
         self.user_timeout: float | None = None
-        self._is_closed = False
 
     def setblocking(self, flag: bool) -> None:
         """All are non-blocking."""
@@ -142,13 +141,12 @@ class InMemorySocket(socket.socket):
 
     def send(self, *arguments: Any) -> int:
         """As a kernel that never lacks room."""
-        data = arguments[0]
         if self._is_closed or self.wire is None:
             raise BrokenPipeError("the connection is closed")
-        self.wire.to_server.send(bytes(data))
+        self.wire.to_server.send(bytes(arguments[0]))
         if self.wire.to_server.held_since is not None:
             self.watch_peer()
-        return len(data)
+        return len(arguments[0])
 
     def watch_peer(self) -> None:
         """Give the connection up when the peer does not acknowledge for too long."""
@@ -285,8 +283,7 @@ class Network:
         """Connect a socket; `done` says when, or why not."""
         self._numbers += 1
         sock.number = self._numbers
-        wire = Wire(self._world, self._numbers, sock, loop, place)
-        sock.wire = wire
+        wire = sock.wire = Wire(self._world, self._numbers, sock, loop, place)
         self._world.after(self._world.moment(_LATENCY * 2, longest=0.2), partial(self._knock, wire, done))
 
     def _knock(self, wire: Wire, done: asyncio.Future[None]) -> None:

@@ -122,8 +122,7 @@ class SidecarProcess:
 
     def _overlap(self, pid: int, phase: str) -> None:
         """Two processes run. Without leases, both may publish what the first one has not confirmed."""
-        kinds = ["sidecar stopped"] + ["sidecar replaced"] * (len(self._scenario.sidecars) == 1)
-        for kind in kinds:
+        for kind in ["sidecar stopped"] + ["sidecar replaced"] * (len(self._scenario.sidecars) == 1):
             self._scenario.judging.record("fault", number=f"{kind} {pid}", kind=kind, phase=phase)
 
     @property

@@ -110,14 +110,12 @@ class Scenario:
         self.dead: list[object] = []  # what killed processes leave: nothing of it may run, not even its end
         self.places = {name for rule in self.rules for name in (*rule.sources, rule.target)} - {""}
         self.produced: dict[str, int] = {}
-        self.is_open = True  # for messages and faults
-        self._stored = 0
+        self.is_open, self._stored = True, 0  # for messages and faults; and the messages stored
         self.chance = random.Random(f"{seed}/messages")
         self._timing = FaultTiming(self, FaultActions(self))
-        for server in (*self.servers, self.witness):
-            server.observe = self._published
+        self.witness.observe = self._published
         for server in self.servers:
-            server.happened = self._timing.happened
+            server.observe, server.happened = self._published, self._timing.happened
 
     def _logged(self, event: MutableMapping[str, Any]) -> None:
         self.judging.process_logged(event, self.sidecars[int(running()[-1])])
@@ -272,9 +270,8 @@ def run_seed(replay: Replay) -> Found:
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        answer = pipe.read()
+        result: Found = pickle.loads(pipe.read())
     os.waitpid(child, 0)
-    result: Found = pickle.loads(answer)
     return result
 
 

@@ -342,8 +342,7 @@ class SimulatedServer:
         subject = message.subject
         if subject.startswith(PREFIX):
             name, names = self._api.parsed(subject)
-            request = " ".join((name, *names[:1]))
-            self.happened(request)
+            self.happened(request := " ".join((name, *names[:1])))
             asked = partial(self._ask, request, message, reply)
             self.world.after(self.world.moment(_API, rarely=0.005, longest=0.5), asked)
         elif subject.startswith(b"$JS.ACK."):

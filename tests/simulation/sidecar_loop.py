@@ -209,5 +209,4 @@ class SidecarLoop(asyncio.AbstractEventLoop):
 
     async def create_connection(self, factory: Any, *_: Any, sock: Any = None, **__: Any) -> Any:  # type: ignore[override]
         protocol = factory()
-        transport = sock.begin(protocol)
-        return transport, protocol
+        return sock.begin(protocol), protocol

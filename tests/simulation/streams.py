@@ -52,8 +52,7 @@ class KeptStream:
         return stored
 
     def _note(self, stored: Stored) -> None:
-        self.changes += 1
-        self.last_ns = stored.time_ns
+        self.changes, self.last_ns = self.changes + 1, stored.time_ns
         self._history.append((stored.time_ns, stored.sequence))
         if message_id := header(stored.message.header_block, _MESSAGE_ID):
             self._ids.append((stored.time_ns, message_id))
@@ -118,12 +117,9 @@ class KeptStream:
         return state
 
     def info(self, now_ns: int, body: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "config": dict(self.model.config),
-            "created": rfc3339_nano(self.shown_created_ns).decode(),
-            "state": self.state(body.get("subjects_filter")),
-            "ts": rfc3339_nano(now_ns).decode(),
-        }
+        created, now = rfc3339_nano(self.shown_created_ns).decode(), rfc3339_nano(now_ns).decode()
+        state = self.state(body.get("subjects_filter"))
+        return {"config": dict(self.model.config), "created": created, "state": state, "ts": now}
 
 
 def selector(*patterns: str) -> Callable[[bytes], bool]:

@@ -17,7 +17,6 @@ BEGAN_NS = 1_767_225_600_000_000_000
 """The time of day when a simulation begins, in nanoseconds since 1970."""
 
 _REMEMBERED = 400  # lines of the event log, for a failing seed
-
 _MOST_STEPS = 1_000_000  # events in one seed; usual are some ten thousand
 
 Planned: TypeAlias = Callable[[], None]
