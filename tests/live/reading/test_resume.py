@@ -14,6 +14,8 @@ import pytest
 import structlog
 
 from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.reader import Reader
 from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.settings import load
 from tests.live.commands import Ran, command_here
@@ -287,3 +289,31 @@ async def test_a_position_that_moves_before_the_takeover_is_read_again(
         await second.stop()
     assert here.bridged.sequences == list(range(1, 301))
     assert differing(here.bridged, here.native) == []
+
+
+async def test_a_message_that_was_read_again_is_not_repeated_after_a_clean_stop(
+    twin_version: str,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = await servers.url(twin_version)
+    here = await scene(url, unique_name("again"), raw_peer)
+    rule = here.rule(delivery="at_least_once")
+    on_batch, is_losing = Reader._on_batch, False
+
+    def lose(reader: Reader, batch: list[Delivered]) -> None:
+        if not is_losing:
+            on_batch(reader, batch)
+
+    monkeypatch.setattr(Reader, "_on_batch", lose)
+    async with running(settings_for(url, rule, dialect="native")):
+        await here.load.burst(5)
+        await here.bridged.count(5)
+        is_losing = True
+        await here.load.burst(5)
+        await here.bridged.count(10)  # a heartbeat has named them
+        is_losing = False
+    await all_is_republished(here, url, rule)
+    assert here.bridged.sequences == list(range(1, 12))

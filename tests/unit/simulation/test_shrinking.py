@@ -31,16 +31,16 @@ def found(shown: str) -> list[tuple[str, str]]:
 
 @pytest.mark.exhaustive  # many runs, and only the simulation's own tool is at stake
 def test_one_fault_is_left_and_breaks_the_same_promise_again() -> None:
-    shown = with_defect("--seed", "19", "--shrink", "14")
+    shown = with_defect("--seed", "6", "--shrink", "14")
     before, found_one, smallest = shown.partition("  with 1 of ")
     assert found_one, before[-3000:]
-    [number] = re.findall(r"make simulate SEED=19 KEEP=(\d+)\n", smallest)
+    [number] = re.findall(r"make simulate SEED=6 KEEP=(\d+)\n", smallest)
     assert re.search(r"power cut|connections reset|server killed|network cut", smallest), "what makes it reconnect"
-    again = with_defect("--seed", "19", "--keep", number, "--shrink", "0")
+    again = with_defect("--seed", "6", "--keep", number, "--shrink", "0")
     [(_, violations)] = found(again)
     assert "lost" in violations
     assert violations.strip() in smallest
-    assert with_defect("--seed", "19", "--keep", number, "--shrink", "0").splitlines()[:-1] == again.splitlines()[:-1]
+    assert with_defect("--seed", "6", "--keep", number, "--shrink", "0").splitlines()[:-1] == again.splitlines()[:-1]
 
 
 @pytest.mark.parametrize("replay", [Replay(7), Replay(7, (3, 7)), Replay(7, ()), Replay(7, (1,), turn=2, minutes=0.5)])
