@@ -23,10 +23,10 @@ def numbered(prefix: bytes, number: int, chance: random.Random) -> Message:
     return Message(subject, _block(prefix, number, chance), _payload(prefix, number, chance))
 
 
-def one_of_subjects(message: Message, subjects: int) -> Message:
-    """The same message on one of a few subjects."""
+def one_of_subjects(message: Message, subjects: int, subject: bytes = b"") -> Message:
+    """The same message on one of a few subjects, or on a certain one."""
     prefix, _, token = message.subject.split(b".")
-    return replace(message, subject=b"%b.eu.%d" % (prefix, int(token) % subjects))
+    return replace(message, subject=subject or b"%b.eu.%d" % (prefix, int(token) % subjects))
 
 
 def identified(message: Message, prefix: bytes, number: int) -> Message:

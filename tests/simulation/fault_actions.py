@@ -94,14 +94,13 @@ class FaultActions:
         return self._network_held(fault, self._scenario.witness.place)
 
     def _half_open(self, fault: PlannedFault) -> Callable[[], object]:
-        """One direction of a connection holds what it carries."""
-        wires = self._network.between(place=self._server(fault).place) or self._network.between()
-        if not wires:
-            return lambda: None
-        wire = wires[int(fault.draw * 997) % len(wires)]
+        """One direction holds what it carries: of one connection, or of all between a process and a server."""
+        wires = self._network.between(f"sidecar{self._process(fault).number}", self._server(fault).place)
+        chosen = wires if int(fault.draw * 100) % 2 else wires[int(fault.draw * 997) % 3 :][:1]
         to_server = fault.draw < 0.5
-        wire.hold(to_server=to_server, to_client=not to_server)
-        return wire.reset if fault.is_odd else wire.release
+        for wire in chosen:
+            wire.hold(to_server=to_server, to_client=not to_server)
+        return lambda: [wire.reset() if fault.is_odd else wire.release() for wire in chosen]
 
     def _server_killed(self, fault: PlannedFault) -> Callable[[], object]:
         return self._end_server(self._server(fault), None)
@@ -220,18 +219,19 @@ class FaultActions:
         return self._scenario.server.is_up
 
     def _messages_deleted(self, fault: PlannedFault) -> None:
-        place = self._source(fault)
-        there = list(self._scenario.server.streams[place].model.messages)[-20 if fault.is_odd else -4 :]
+        messages = self._scenario.server.streams[place := self._source(fault)].model.messages
+        there = list(messages)[-20 if fault.is_odd else -4 :]
         chosen_ones = self._scenario.chance.sample(there, min(3, len(there)))
+        subject = messages[chosen_ones[0]].message.subject if chosen_ones else b""
         if self._removes(place, chosen_ones, sequences=chosen_ones):
             for sequence in chosen_ones:
                 self._scenario.server.request(f"STREAM.MSG.DELETE.{place}", {"seq": sequence})
-            self._publish_soon(fault, place)
+            self._publish_soon(fault, place, subject)
 
-    def _publish_soon(self, fault: PlannedFault, place: str) -> None:
-        """Often store messages before the sidecar receives the report of a removal."""
+    def _publish_soon(self, fault: PlannedFault, place: str, subject: bytes = b"") -> None:
+        """Often store messages before the sidecar receives the report of a removal, or the answer about it."""
         if fault.draw < 0.5:
-            self._world.after(soon(self._world.chance, longest=0.3), partial(self._scenario.publish, place, 2))
+            self._world.after(soon(self._world.chance, longest=0.3), partial(self._scenario.publish, place, 2, subject))
 
     def _source_purged(self, fault: PlannedFault) -> None:
         place = self._source(fault)

@@ -185,8 +185,8 @@ class Scenario:
             self.publish(place, self.chance.randrange(1, self.largest_batch + 1))
             self.world.after(self.chance.expovariate(self.rate), partial(self._produce, place))
 
-    def publish(self, place: str, size: int) -> None:
-        """Let a producer publish some messages."""
+    def publish(self, place: str, size: int, subject: bytes = b"") -> None:
+        """Let a producer publish some messages, on one subject or on any."""
         if not self.server.is_up:
             return
         rows = []
@@ -194,8 +194,8 @@ class Scenario:
             self.produced[place] += 1
             number = self.produced[place]
             message = numbered(place.lower().encode(), number, self.chance)
-            if self.subjects:
-                message = one_of_subjects(message, self.subjects)
+            if self.subjects or subject:
+                message = one_of_subjects(message, self.subjects, subject)
             if self.chance.random() < self._ids:
                 message = identified(message, place.lower().encode(), number)
             rows.append([number, *row_of(message)])
