@@ -173,11 +173,12 @@ class RuleConsumer:
         self.done = done_with(info["config"])
         if self.unchanged_upto is not None:
             position = min(position, self.unchanged_upto)
-        last = int((await settled_stream(api, plan.stream, position))["state"]["last_seq"])
-        if position > last:
+        reached = max(position, int(info["delivered"]["stream_seq"]))  # it delivers nothing up to there
+        last = int((await settled_stream(api, plan.stream, reached))["state"]["last_seq"])
+        if reached > last:
             self._log.warning("consumer.stream_shorter", position=position, last_sequence=last)
             await api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
-            return last
+            return min(position, last)
         return position
 
     async def _marked_position(self) -> int | None:

@@ -91,3 +91,31 @@ async def test_new_messages_before_the_position(
         (found, after)
     ]
     assert here.bridged.sequences[seen:] == list(range(after + 1, last + 3))
+
+
+@pytest.mark.parametrize("version", ["2.9.10", "2.15.3"])
+async def test_new_messages_before_deliveries_that_were_not_acknowledged(
+    version: str, native_server: Servers, enduring_peer: OpenPeer, raw_peer: OpenPeer
+) -> None:
+    """The position is in the stream, but a killed process has received messages that are lost. 2.9 says so."""
+    server = native_server(version).start()
+    peer = await enduring_peer(server.url)
+    here = await Scene.make(peer, "S")
+    settings = settings_for(server.url, here.rule(delivery="at_least_once", start="first"), dialect="native")
+    end = LostEnd(server, peer, "S")
+    async with running(settings):
+        await here.load.burst(50)
+        await here.bridged.until_sequence(50)
+    await end.sync()
+    killed = await raw_peer(server.url)
+    received = await killed.collect("killed")
+    config = (await here.durable())["config"] | {"deliver_subject": "killed"}
+    assert "error" not in await peer.api(f"CONSUMER.DURABLE.CREATE.S.{DURABLE}", {"stream_name": "S", "config": config})
+    await here.load.burst(10)
+    await received.count(10)
+    await killed.close()
+    await end.lose(here.load.burst(3))
+    async with running(settings):
+        await here.load.burst(1)
+        await here.bridged.until_sequence(54)
+    assert here.bridged.sequences == list(range(1, 55))
