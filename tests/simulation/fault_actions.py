@@ -97,10 +97,10 @@ class FaultActions:
         """One direction holds what it carries: of one connection, or of all between a process and a server."""
         wires = self._network.between(f"sidecar{self._process(fault).number}", self._server(fault).place)
         chosen = wires if int(fault.draw * 100) % 2 else wires[int(fault.draw * 997) % 3 :][:1]
-        to_server = fault.draw < 0.5
         for wire in chosen:
-            wire.hold(to_server=to_server, to_client=not to_server)
-        return lambda: [wire.reset() if fault.is_odd else wire.release() for wire in chosen]
+            wire.hold(to_server=fault.draw < 0.5, to_client=fault.draw >= 0.5)
+        ends: list[Callable[[], object]] = [wire.reset if fault.is_odd else wire.release for wire in chosen]
+        return lambda: [end() for end in ends]
 
     def _server_killed(self, fault: PlannedFault) -> Callable[[], object]:
         return self._end_server(self._server(fault), None)
