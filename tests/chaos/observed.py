@@ -22,6 +22,7 @@ ELECTION = "power cut of a stream"
 """A fault in which a stream loses its end, while the connections stay."""
 _CALM = 1.0  # seconds after a disturbance until the sidecar receives every report of a removal
 _NOTICED = 20.0  # seconds after which a reader has noticed at the latest that its stream has lost its end
+_OVERLAP = 11.0  # seconds in which two processes can run next to each other
 _DISTURBED = re.compile(r"(?:connection|leadership|reader|sidecar)\.|rule\.(?:ready|stopped)$")  # what it logs then
 _DELIVERED = re.compile(rb" \$JS\.ACK\.\w+\.chaos_(\S+?)\.1\.(\d+)\.")  # by the durable consumer of a rule
 
@@ -34,10 +35,12 @@ class Observed:
 
     Attributes:
         violations: broken promises.
+        overlaps: when a process began next to the one that it replaces, without leases.
     """
 
     def __init__(self, rules: Sequence[RuleUnderTest], now: Callable[[], float]) -> None:
         self.violations: list[str] = []
+        self.overlaps: list[float] = []
         self._rules, self._now = rules, now
         self._unproven: dict[str, int] = {}  # up to which sequence a rule may skip messages, and has reported it
         self._elections: list[float] = []
@@ -143,6 +146,9 @@ class Observed:
         if finding.what == "lost":
             sequence = int(re.findall(r"\d+", finding.detail)[0])
             return sequence <= self._unproven.get(rule, 0)
+        is_shared = any(0.0 <= (finding.at or 0.0) - began <= _OVERLAP for began in self.overlaps)
+        if is_shared and finding.what == "duplicated" and promise == "at_least_once":
+            return True
         # Until the reader compares, deliveries go on behind messages that a new leader has stored under read sequences.
         is_late = any(0.0 <= (finding.at or 0.0) - began <= _NOTICED for began in self._elections)
         if is_late and (promise == "at_least_once" or finding.what == "wrong headers"):

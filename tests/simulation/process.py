@@ -80,7 +80,7 @@ class SidecarProcess:
         loop.killed = lambda: None
         loop.kill()
         if is_replaced:
-            self._overlap(pid, "end")
+            record("fault", number=f"stop {pid}", kind="sidecar stopped", phase="end")
             return
         self.sidecar = None
         if not self.stays_away:
@@ -91,7 +91,9 @@ class SidecarProcess:
         if before is None or self.loop is not before or self.sidecar is None or self.stays_away:
             return
         pid = self.id
-        self._overlap(pid, "begin")
+        self._scenario.judging.record("fault", number=f"stop {pid}", kind="sidecar stopped", phase="begin")
+        if len(self._scenario.sidecars) == 1:  # without leases, both may publish what this one has not confirmed
+            self._scenario.judging.overlaps.append(self._scenario.world.now)
         before.killed = partial(self._overdue, pid, before, self.sidecar)
         self._scenario.world.after(_GRACE, before.kill)
         self.start()
@@ -119,11 +121,6 @@ class SidecarProcess:
         self.sidecar = None
         if not self.stays_away:
             scenario.world.after(_RESTART * (1 + scenario.world.chance.random()), self.start)
-
-    def _overlap(self, pid: int, phase: str) -> None:
-        """Two processes run. Without leases, both may publish what the first one has not confirmed."""
-        for kind in ["sidecar stopped"] + ["sidecar replaced"] * (len(self._scenario.sidecars) == 1):
-            self._scenario.judging.record("fault", number=f"{kind} {pid}", kind=kind, phase=phase)
 
     @property
     def id(self) -> int:
