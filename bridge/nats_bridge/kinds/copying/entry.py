@@ -1,8 +1,7 @@
 """One entry of a copying rule: copies from its position in the target to the source's newest message, endlessly.
 
 An entry lives in rounds (`round`), and begins another one whenever the state of the target is unknown. A start after
-SIGKILL is such a round too, so no state has to outlive the process. What rounds of one process share is in their
-`EntryContext`.
+SIGKILL is such a round too, so no state has to outlive the process. Rounds of one process share an `EntryContext`.
 """
 
 from __future__ import annotations
