@@ -28,10 +28,10 @@ _SMALL: dict[str, Any] = {
     "nats_bridge.client.delivery_limit._FIRST": 2,
     "nats_bridge.kinds.copying.position.comparing.CHECKED_COPIES": 128,
     "nats_bridge.kinds.copying.position.comparing.MOST": 64,
-    "nats_bridge.kinds.copying.position.comparing.NEWEST": 8,
+    "nats_bridge.kinds.copying.position.comparing.NEWEST": 32,
     "nats_bridge.kinds.copying.position.entry_streams.MOST": 64,
-    "nats_bridge.kinds.copying.position.resuming.NEWEST": 8,
-    "nats_bridge.kinds.copying.writing.in_flight.LEAST": 4,
+    "nats_bridge.kinds.copying.position.resuming.NEWEST": 32,
+    "nats_bridge.kinds.copying.writing.in_flight.LEAST": 16,
     "nats_bridge.kinds.copying.writing.in_flight.MOST": 64,
     "nats_bridge.kinds.copying.writing.in_flight._SHORTEST_ROUND": 0.001,
     "nats_bridge.kinds.copying.writing.pub_ack_requests._GROUP": 4,
@@ -95,7 +95,7 @@ def determined(
             replaced[f"{name}.datetime"] = Moment
     if is_small:
         replaced |= _SMALL | {"nats_bridge.client.delivery_limit._CALM": chance.choice([2.0, 600.0])}
-        Window.__init__.__defaults__, Window.__init__.__kwdefaults__ = (4, 16 << 20), {"least": 4}
+        Window.__init__.__defaults__, Window.__init__.__kwdefaults__ = (16, 16 << 20), {"least": 16}
     with contextlib.ExitStack() as stack:
         for name, value in replaced.items():
             stack.enter_context(patch(name, value))
