@@ -426,7 +426,10 @@ async def test_a_directory_that_holds_something_else(
             run(options.pop("stream", stream), **options)
         return str(error.value)
 
-    assert refused(stream=other) == f"{kept}: holds a capture of stream '{stream}', not of '{other}'"
+    assert (
+        refused(stream=other)
+        == f"{kept}: holds a capture of stream '{stream}', not of '{other}': name another directory"
+    )
     assert refused(subjects=(f"{stream}.1",)).startswith(f"--subjects: {kept} holds a capture of all subjects;")
     assert refused(begin=2).startswith(f"--from 2: {kept} holds a capture from 1 on, which resumes at 6")
     assert refused(stream="NOWHERE", kind=PipelineError).startswith(f"{kept}: holds a capture of stream '{stream}'")

@@ -190,7 +190,7 @@ async def test_everything_there_and_back(both: Any) -> None:
     assert (await other.store(b"orders.eu.1", b"the next"))["seq"] == 103
     assert (await other.api("CONSUMER.INFO.ORDERS.work"))["config"]["opt_start_seq"] == 46
     printed = await commands.run("restore", str(backup), *there)
-    assert "ORDERS: restored by an earlier run, up to 103" in printed
+    assert "ORDERS: restored by an earlier run, up to 102" in printed
 
     printed = await commands.run(*of_orders, "--as", "OLD", *there, code=2)
     assert "is stored by stream 'ORDERS' already" in printed
@@ -211,6 +211,8 @@ async def test_everything_there_and_back(both: Any) -> None:
     assert copied[-len(expected) :] == expected
     assert (await config_of(other, "OLD"))["subjects"] == ["old.*"]
     assert summary["left_out"] == ["consumer work"]
+    printed = await commands.run(*of_orders, *transform, *there, code=2)
+    assert f"stream 'OLD': was restored up to sequence {summary['last']} and opened, and 102 is wanted" in printed
 
 
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])

@@ -61,17 +61,17 @@ def test_until_then_it_is_closed_and_keeps_everything() -> None:
         "storage": "file",
         "num_replicas": 1,
         "duplicate_window": 10**8,
-        "metadata": {"team": "a", **FROM.metadata(done=False)},
+        "metadata": {"team": "a", **FROM.metadata(None)},
     }
     for version in ("2.10.27", "2.11.17", "2.12.15", "2.14.10", "2.15.3"):
         assert unsupported(config, version) == ((), "")
 
 
 def test_the_mark_is_read_again() -> None:
-    assert RestoreMark.of({"metadata": FROM.metadata(done=True)}) == (FROM, True)
-    assert RestoreMark.of({"metadata": FROM.metadata(done=False)}) == (FROM, False)
+    assert RestoreMark.of({"metadata": FROM.metadata(7)}) == (FROM, 7)
+    assert RestoreMark.of({"metadata": FROM.metadata(None)}) == (FROM, None)
     for config in ({}, {"metadata": {}}, {"metadata": {MARK: "{"}}, {"metadata": {MARK: "[]"}}):
-        assert RestoreMark.of(config) == (None, False)
+        assert RestoreMark.of(config) == (None, None)
 
 
 def test_what_an_older_server_does_not_know_is_named() -> None:

@@ -277,7 +277,9 @@ class _Capturing:
         """Check that the directory has a capture of the requested messages."""
         wanted, place = self.wanted, self.place
         if held.stream != wanted.stream:
-            raise OptionError(f"{place}: holds a capture of stream '{held.stream}', not of '{wanted.stream}'")
+            raise OptionError(
+                f"{place}: holds a capture of stream '{held.stream}', not of '{wanted.stream}': name another directory"
+            )
         if held.extent.subjects != wanted.subjects:
             has = ",".join(held.extent.subjects) or "all subjects"
             raise OptionError(f"--subjects: {place} holds a capture of {has}; give the same, or another directory")

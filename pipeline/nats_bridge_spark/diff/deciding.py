@@ -62,7 +62,8 @@ def _identity(left: Side, right: Side, wanted: Comparison) -> tuple[By, str]:
         "nothing shows which messages of the two sides are the same: not where they come from"
         f" (left {_names(sources[0]) or 'says nothing'}, right {_names(sources[1]) or 'says nothing'}),"
         " nor their sequences, nor their ids.\n"
-        "Choose with --by sequence, --by provenance, --by provenance:right (with --source NAME) or --by id"
+        "Choose with --by sequence, --by provenance, --by provenance:right (with --source NAME), --by id"
+        " or, for buckets, --by subject"
     )
 
 

@@ -96,8 +96,12 @@ def compared(
     matches = matched(lefts, rights, comparison)
     counted = counts(matches, comparison).plus(equal)
     if not counted.common:
-        hint = "; give --source NAME if the left stream has another name there" if by == "provenance:right" else ""
-        raise PipelineError(f"{left.shown} and {right.shown} have no message in common by {by}{hint}")
+        hint = (
+            "; give --source NAME if the left stream has another name there, --by sequence for a restored stream, or"
+            " --by subject for buckets"
+        )
+        why = f"{left.shown} and {right.shown} have no message in common by {by}"
+        raise PipelineError(why + hint if by == "provenance:right" else why)
     if by in ("sequence", "subject"):
         findings = matches.mapped(lambda _: iter(()), FINDINGS)
     else:

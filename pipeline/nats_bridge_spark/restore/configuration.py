@@ -66,19 +66,23 @@ class RestoreMark:
     created: str
     selection: str = ""
 
-    def metadata(self, *, done: bool) -> dict[str, str]:
-        """Return the mark as a member of a stream's metadata."""
-        said = {"stream": self.stream, "created": self.created, "selection": self.selection, "done": done}
+    def metadata(self, opened: int | None) -> dict[str, str]:
+        """Return the mark as a member of a stream's metadata.
+
+        Args:
+            opened: the sequence up to which the stream was restored when it was opened; None as long as it is closed.
+        """
+        said = {"stream": self.stream, "created": self.created, "selection": self.selection, "opened": opened}
         return {MARK: json.dumps(said)}
 
     @classmethod
-    def of(cls, config: Json) -> tuple[Self | None, bool]:
-        """Return the mark in a stream's configuration (None without one), and whether the restore is done."""
+    def of(cls, config: Json) -> tuple[Self | None, int | None]:
+        """Return the mark in a stream's configuration (None without one), and `opened` of `metadata`."""
         try:
             said = json.loads((config.get("metadata") or {})[MARK])
-            return cls(said["stream"], said["created"], said["selection"]), bool(said["done"])
+            return cls(said["stream"], said["created"], said["selection"]), said["opened"]
         except (KeyError, ValueError, TypeError):
-            return None, False
+            return None, None
 
 
 def subject_of(stream: str, generation: str, rest: str) -> str:
@@ -113,7 +117,7 @@ def restoring_config(restored: Json, mark: RestoreMark, generation: str) -> Json
         # With more, each message would have to wait for the previous one, because a missing one would shift all later
         # ones.
         "num_replicas": 1,
-        "metadata": {**config.get("metadata", {}), **mark.metadata(done=False)},
+        "metadata": {**config.get("metadata", {}), **mark.metadata(None)},
     }
 
 

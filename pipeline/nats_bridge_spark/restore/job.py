@@ -196,6 +196,11 @@ class _Job:
     there: Json | None
 
     @property
+    def opened(self) -> int | None:
+        """The sequence up to which an earlier run restored the stream and opened it; None if it is not open."""
+        return RestoreMark.of(self.there["config"])[1] if self.there is not None else None
+
+    @property
     def name(self) -> str:
         return str(self.config["name"])
 
@@ -208,15 +213,15 @@ class _Job:
         saved, request, began = self.saved, self.request, time.monotonic()
         copying = tuple(member for member in ("mirror", "sources") if saved.stream.config.get(member))
         summary = Summary(saved.stream.name, self.name, left_out=copying + request.without)
-        if self.there is not None and RestoreMark.of(self.there["config"])[1]:
-            summary.state, summary.last = "there", int(self.there["state"]["last_seq"])
+        if self.opened is not None:
+            summary.state, summary.last = "there", self.opened
         else:
             self._publish(summary)
             if request.hold:
                 summary.state = "held"
             else:
                 summary.orphans = self.loop.run(purge_orphans(self.connection.api, self.name, self.config["subjects"]))
-                metadata = {**self.config.get("metadata", {}), **self.mark.metadata(done=True)}
+                metadata = {**self.config.get("metadata", {}), **self.mark.metadata(summary.last)}
                 self.loop.run(self._asked("STREAM.UPDATE", {**self.config, "metadata": metadata}))
         if summary.state != "held":
             self.loop.run(self._with_consumers(summary))
@@ -224,8 +229,7 @@ class _Job:
         return summary
 
     def _publish(self, summary: Summary) -> None:
-        request, capture = self.request, self.saved.capture
-        last = self._last(capture)
+        capture, last = self.saved.capture, self.last
         there = self.there or self.loop.run(self._created())
         reached = int(there["state"]["last_seq"])
         if reached > last:
@@ -248,16 +252,18 @@ class _Job:
             progress.kept = _KEPT
             progress.enter("publishing", count=lambda: work.reached - reached)
             name = f"nats-bridge-restore {self.name}"
-            with self.loop.within(connected(request.connection, client_name=name)) as connection:
+            with self.loop.within(connected(self.request.connection, client_name=name)) as connection:
                 run_here(self.loop, work.run(connection))
             progress.add(work.counts["restored"])
         summary.messages, summary.unselected = work.counts["restored"], work.counts["unselected"]
         summary.changed = work.counts["changed"]
 
-    def _last(self, capture: Capture | None) -> int:
+    @property
+    def last(self) -> int:
+        """The last sequence that is wanted; 0 if no message was captured."""
+        capture, end = self.saved.capture, self.request.end
         if capture is None:
             return 0
-        end = self.request.end
         if isinstance(end, str):
             first = first_since(self.saved.place, capture, nanoseconds_of(end))
             return capture.last if first is None else first - 1
@@ -361,4 +367,10 @@ async def _planned(request: RestoreRequest, loop: LoopThread, connection: Connec
                 f"stream '{name}': its subject '{subject}' is stored by stream '{others[0]}' already: delete that one,"
                 " or give this one other subjects with --transform SRC DEST"
             )
-    return _Job(request, loop, connection, saved, sourcing, config, mark, there)
+    job = _Job(request, loop, connection, saved, sourcing, config, mark, there)
+    if job.opened is not None and job.opened < job.last:
+        raise OptionError(
+            f"stream '{name}': was restored up to sequence {job.opened} and opened, and {job.last} is wanted: restore"
+            " it under another name with --as NAME, or delete the stream first if you no longer need it"
+        )
+    return job

@@ -179,7 +179,7 @@ class _Round:
         info = await stream_info(self._connection, self._stream)
         if work.known.differs(str(info["created"]), Bounds.of(info)):
             raise DataLostError(f"stream '{self._stream}' was recreated while it was restored: run the restore again")
-        if RestoreMark.of(info["config"]) != (work.mark, False):
+        if RestoreMark.of(info["config"]) != (work.mark, None):
             raise PipelineError(f"stream '{self._stream}': was changed by another process while it was restored")
         generation = secrets.token_hex(GENERATION // 2)
         info = await api.request(f"STREAM.UPDATE.{self._stream}", restoring_config(work.config, work.mark, generation))
