@@ -90,7 +90,7 @@ def test_a_message_that_is_stored_behind_later_ones_is_counted_once() -> None:
         recovery.again(step.operation)
         made.answered(stored(b"1", sequence) if sequence else [refused(b"1", *FULL)], 2.0)
     assert recovery.next_step(2.0) is None
-    assert made.unconfirmed.messages.last_confirmed == 3
+    assert (made.unconfirmed.messages.last_confirmed, made.counters.out_of_order) == (3, 1)
 
 
 def test_a_rejected_message_is_skipped_when_the_policy_has_decided() -> None:

@@ -173,16 +173,23 @@ def test_after_a_refusal_each_message_is_asked_for_alone() -> None:
 
 def test_what_was_stored_behind_later_ones_is_counted() -> None:
     unconfirmed = tracker()
-    unconfirmed.add(operations(1, 2, 3), 1.0)
-    assert take(unconfirmed, [refused(b"g3", 503, 10023), *stored(b"g3", 1, 2)]) == (True, True)
+    unconfirmed.add(operations(1, 2, 3, 4, 5), 1.0)
+    assert take(unconfirmed, [*[refused(b"g5", 503, 10023)] * 3, *stored(b"g5", 1, 2)]) == (True, True)
     unconfirmed.request_again(1.0)
-    take(unconfirmed, [*stored(b"1", 3), duplicate(b"2", 1), duplicate(b"3", 2)])
+    take(unconfirmed, [*stored(b"1", 3), *stored(b"2", 4)])
+    take(unconfirmed, [*stored(b"3", 5), duplicate(b"4", 1), duplicate(b"5", 2)])
     assert numbers(unconfirmed) == []
-    assert (
-        unconfirmed.messages.counters.out_of_order,
-        unconfirmed.messages.counters.copied,
-        unconfirmed.messages.last,
-    ) == (1, 3, 3)
+    counters = unconfirmed.messages.counters
+    assert (counters.out_of_order, counters.copied, unconfirmed.messages.last) == (3, 5, 5), "1, 2 and 3"
+
+
+def test_each_message_behind_some_of_the_later_ones_is_counted_once() -> None:
+    unconfirmed = tracker(window=10)
+    unconfirmed.add(operations(1, 2, 3, 4), 1.0)
+    take(unconfirmed, [*stored(b"4", 1), *stored(b"3", 2), *stored(b"2", 3)])
+    take(unconfirmed, stored(b"1", 4))
+    assert numbers(unconfirmed) == []
+    assert unconfirmed.messages.counters.out_of_order == 3, "1, 2 and 3"
 
 
 @pytest.mark.parametrize("options", [{"window": 10}, {"window": 10, "alone": True}, {"keeps_sequence": True}])

@@ -393,7 +393,7 @@ class EachMessage(_OneAnswer):
     6 ms                           "5": full                    noted; the publisher's recovery has to decide
     6 ms                           "6": duplicate, 95           noted: 5 is before it
     9 ms  5 again, by the recovery
-    10 ms                          "5": 96                      5 is stored, and 6 is; 6 before 5, which is counted
+    10 ms                          "5": 96                      5 is stored, and 6 is; 5 after 6, which is counted
     ```
 
     A duplicate of a message that was sent again is the message itself, if it is stored after `after` and no other
@@ -409,7 +409,8 @@ class EachMessage(_OneAnswer):
         self._resent = set(resent)  # those that are not confirmed yet
         self._after = after
         self._places: set[int] = set()  # the stored sequences of the confirmed ones
-        self._last_place = 0  # the stored sequence of the last confirmed one
+        # the stored sequences of confirmed messages, without those that are counted as out of order; ascending
+        self._ascending: list[int] = []
 
     @property
     def all_answered(self) -> bool:
@@ -434,16 +435,27 @@ class EachMessage(_OneAnswer):
 
     def _accept(self, name: bytes, pub_ack: PubAck) -> None:
         in_flight, sequence = self._in_flight, pub_ack.sequence
-        if name not in self._resent:
-            super()._accept(name, pub_ack)
-            return
-        self._resent.discard(name)
         # Else another message has the same id. A cluster that is still storing this one may report no sequence.
-        is_own = not sequence or (sequence > self._after and sequence not in self._places)
-        if pub_ack.kind == "duplicate" and not is_own:
+        is_own = pub_ack.kind != "duplicate" or (
+            name in self._resent and (not sequence or (sequence > self._after and sequence not in self._places))
+        )
+        if name in self._resent:
+            self._resent.discard(name)
+            if is_own:
+                self._places.add(sequence)
+        if not is_own:
             self._count_duplicate(name)
             return
-        self._places.add(sequence)
-        in_flight.counters.out_of_order += sequence < self._last_place
-        self._last_place = sequence
         in_flight.last = max(in_flight.last, sequence)
+        self._count_out_of_order(sequence)
+
+    def _count_out_of_order(self, sequence: int) -> None:
+        """Count the confirmed messages that were stored after this later one, each once."""
+        places = self._ascending
+        while sequence and places and places[-1] > sequence:
+            places.pop()
+            self._in_flight.counters.out_of_order += 1
+        if not self._resent and not self.pub_acks:
+            places.clear()  # the next messages are stored after these
+        elif sequence:
+            places.append(sequence)

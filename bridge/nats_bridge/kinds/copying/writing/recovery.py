@@ -60,7 +60,6 @@ class Recovery:
         # before the next try; zero as long as the target stores the messages that are sent again
         self._pause = _FIRST_PAUSE
         self._sent_again = b""  # the name of the message that was sent again last
-        self._counted = b""  # the name of the message that was counted as out of order last
 
     def next_step(self, now: float) -> RecoveryStep | None:
         """Return the next step; None if nothing is in flight any longer."""
@@ -97,8 +96,4 @@ class Recovery:
 
     def again(self, operation: Operation) -> bytes:
         """Return what to write to send a message again after its pause."""
-        each = self._unconfirmed.each
-        if operation[0] != self._counted and any(pub_ack.kind == "stored" for pub_ack in each.pub_acks.values()):
-            self._counted = operation[0]  # a later one is stored already
-            self._publishing.counters.out_of_order += 1
-        return each.with_reply(operation)
+        return self._unconfirmed.each.with_reply(operation)
