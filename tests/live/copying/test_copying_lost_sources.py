@@ -32,20 +32,32 @@ def _short_tails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _after_a_loss(
-    server: NativeServer, enduring_peer: OpenPeer, *, kept: int, copied: int, new: int
+    server: NativeServer, enduring_peer: OpenPeer, *, kept: int, copied: int, new: int, with_ids: bool = False
 ) -> tuple[Copies, Load, Settings]:
-    """Copy messages. While no sidecar runs, the source then loses those after `kept`, and gets new ones."""
+    """Copy messages. While no sidecar runs, the source then loses those after `kept`, and gets new ones.
+
+    Args:
+        with_ids: whether the messages have ids of their publisher.
+    """
     server.start()
     peer = await enduring_peer(server.url)
     here = await Copies.make(peer, "S")
     load, settings = Load(peer, "S"), settings_for(server.url, here.rule())
     end = LostEnd(server, peer, "S")
-    await load.burst(kept)
+
+    async def store(first: int, messages: int) -> None:
+        if not with_ids:
+            await load.burst(messages)
+            return
+        for number in range(first, first + messages):
+            await peer.store(b"S.1", b"%d" % number, b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % number)
+
+    await store(1, kept)
     await end.sync()
-    await load.burst(copied - kept)
+    await store(kept + 1, copied - kept)
     async with running(settings):
         await here.holds(copied)
-    await end.lose(load.burst(new))
+    await end.lose(store(copied + 1, new))
     return here, load, settings
 
 
@@ -73,3 +85,16 @@ async def test_new_messages_with_their_publishers_ids_are_not_sent_again(
         await here.holds(8)
         assert await here.source_sequences() == [1, 2, 3, 4, 5, 4, 5, 6]
         assert bridge.supervisors[0].counters()["duplicates"] == 0, "5 is in the target"
+
+
+@by_turns("version, new", VERSIONS, [10, 35])
+async def test_a_source_loses_more_messages_with_ids_than_are_compared(
+    new: int, version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """Publishers' ids have no times. Older copies show that it is the same stream."""
+    here, _, settings = await _after_a_loss(
+        native_server(version), enduring_peer, kept=KEPT, copied=COPIED, new=new, with_ids=True
+    )
+    async with running(settings):
+        await here.holds(COPIED + new)
+        assert await here.source_sequences() == [*range(1, COPIED + 1), *range(KEPT + 1, KEPT + new + 1)]

@@ -400,12 +400,26 @@ class EntryStreams:
 async def identity_by_copies(streams: EntryStreams, copies: Sequence[StoredCopy]) -> SourceIdentity:
     """Return the source's identity. A few of the newest copies are compared with the messages of the source.
 
+    If the copies have no ids of the entry and seem to be of another stream, the source may have lost its end. Then more
+    of them are read, until one shows what is true, or the target has no more.
+
     Args:
         streams: the entry's.
         copies: the newest copies, in stored order.
     """
+    while True:
+        ours = [copy for copy in copies if copy.copy_id is not None and copy.copy_id.is_of(streams.fresh_key)]
+        identity = await _identity(streams, copies, ours)
+        if not identity.recreated or ours:
+            return identity
+        further = (await streams.newest(4 * len(copies), of_any_age=True)).copies
+        if len(further) <= len(copies):
+            return identity
+        copies = further
+
+
+async def _identity(streams: EntryStreams, copies: Sequence[StoredCopy], ours: Sequence[StoredCopy]) -> SourceIdentity:
     fresh = streams.fresh_key
-    ours = [copy for copy in copies if copy.copy_id is not None and copy.copy_id.is_of(fresh)]
     newest = ours[-1] if ours else None
     key = newest.copy_id.entry if newest is not None and newest.copy_id is not None else fresh
     verdict: Verdict = "same"
