@@ -171,6 +171,70 @@ async def test_the_target_of_copies(
                 assert bridge.supervisors[0].counters()["out_of_order"] == 0
 
 
+async def test_a_target_that_lost_all_copies(
+    newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """Copies that were in flight are stored before the rule notices, so they have no gap."""
+    async with _in_flight_after_a_loss(0, 3, newest_version, native_server, enduring_peer) as (here, bridge):
+        await here.holds(LOST + 3)
+        assert await here.source_sequences() == [LOST + 1, LOST + 3, *range(1, LOST + 1), LOST + 2]
+        counters = bridge.supervisors[0].counters()
+        assert (counters["shorter_targets"], counters["duplicates"]) == (1, 0)
+
+
+async def test_a_target_that_removed_the_copies_before_the_lost_ones(
+    newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """Copies that a limit removed are not copied again, but the one that is missing between those in flight is."""
+    limit = {"max_msgs": 10}
+    async with _in_flight_after_a_loss(20, 15, newest_version, native_server, enduring_peer, **limit) as (here, bridge):
+        await here.peer.store(b"S.new")
+        new = LOST + 15 + 1
+
+        async def is_copied() -> bool:
+            return (await here.source_sequences())[-1] == new
+
+        await until(is_copied)
+        assert await here.source_sequences() == [*range(new - 9, new - 2), new - 1, new - 2, new]
+        counters = bridge.supervisors[0].counters()
+        assert (counters["shorter_targets"], counters["copied"]) == (1, LOST + 2)
+
+
+@asynccontextmanager
+async def _in_flight_after_a_loss(
+    kept: int, in_flight: int, version: str, native_server: Servers, enduring_peer: OpenPeer, **target_config: Any
+) -> AsyncIterator[tuple[Copies, Sidecar]]:
+    """A rule whose target has lost the copies after the first ones, and stored those in flight but the last but one."""
+    async with native_server(version) as server, native_server(version) as target:
+        peer, target_peer = await enduring_peer(server.url), await enduring_peer(target.url)
+        here = await Copies.make(peer, "S", target_peer=target_peer, target=target_config)
+        load, elsewhere = Load(peer, "S"), Copies(peer, peer, "S")
+        await peer.create_stream(name=elsewhere.target, subjects=[f"{elsewhere.target}.>"])
+
+        async def ends_at(sequence: int) -> bool:
+            return bool((await here.state())["last_seq"] == sequence)
+
+        async with PowerCut.of(target, target_peer) as power:
+            connections = {"default": {"servers": [power.url]}, "source": {"servers": [server.url]}}
+            settings = settings_for(power.url, here.rule(entry={"from": "source"}), connections=connections)
+            async with running(settings) as bridge:
+                if kept:
+                    await load.burst(kept)
+                    await until(lambda: ends_at(kept))
+                await power.sync()
+                await load.burst(LOST - kept)
+                await until(lambda: ends_at(LOST))
+                await power.lose()
+                await load.burst(in_flight)
+                async with running(settings_for(server.url, elsewhere.rule())):
+                    await elsewhere.holds(LOST + in_flight)
+                *others, _, last = (await elsewhere.stored())[LOST:]
+                for copy in (*others, last):
+                    await target_peer.store(copy.subject, copy.payload, copy.header_block)
+                power.back()
+                yield here, bridge
+
+
 async def test_counters_of_the_target_of_copies(
     newest_version: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:

@@ -13,8 +13,9 @@ The idea: each round asks five questions, in this order.
    removed since, and only copies after it are compared (`comparing`).
 3. Does the target hold any copies? If not, the entry begins where a server would (`_first_position`): at a configured
    sequence, at a configured time or that of the target's last message if it is later, or else with the first message.
-4. Was the target recreated since the previous round? Then it only has copies of messages that were in flight at that
-   time. The entry begins again at its start, and these copies are `already_stored`.
+4. Was the target recreated since the previous round, or did it lose all its messages? Then it only has copies of
+   messages that were in flight at that time. The entry begins again at its start, and these copies are
+   `already_stored`.
 5. Which messages between the newest copies have no copy (`comparing`)? They are sent. The copies after them are
    `already_stored`.
 
@@ -62,6 +63,7 @@ from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.settled_stream import settled_stream
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp, Verdict
 from nats_bridge.consuming.replay import Replay
+from nats_bridge.consuming.stream_range import first_sequence
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.position.comparing import (
     NEWEST,
@@ -124,7 +126,7 @@ class Resuming:
         self._source: KnownStream | None = None
         self._target: KnownStream | None = None
         self._key = b""  # the entry's, when its round began
-        self._is_new_target = False  # recreated, and nothing is confirmed in it yet
+        self._is_new_target = False  # recreated or emptied, and nothing is confirmed in it yet
         self._confirmed = Confirmed()
         # sequences after the confirmed position that were reported as missing
         self._reported: frozenset[int] = frozenset()
@@ -170,9 +172,11 @@ class Resuming:
         if not tail.copies:
             return Resume(await self._first_position(streams), target_lost=target_lost)
         if target == "recreated":
-            # Another client recreated it during the round, so it only has messages that were in flight.
+            # Another client recreated it during the round, or it lost everything. It only has messages that were in
+            # flight.
             already_stored = frozenset(copy.record.sequence for copy in tail.copies)
-            return Resume(await self._first_position(streams), already_stored, missing=len(already_stored))
+            first = await self._first_position(streams)
+            return Resume(first, already_stored, missing=len(already_stored), target_lost=target_lost)
         resume = await self._by_copies(streams, tail)
         self._report(resume)
         return replace(resume, target_lost=target_lost)
@@ -208,7 +212,8 @@ class Resuming:
 
         Returns:
             The position that earlier rounds have confirmed, empty if the target is another stream or has lost copies;
-            whether it is the same stream as then, unknown in the first round; whether it has lost copies.
+            whether it is the same stream as then, unknown in the first round, and recreated if it has lost everything;
+            whether it has lost copies.
         """
         known, confirmed = self._target, self._confirmed
         target: Verdict = "unknown"
@@ -223,6 +228,8 @@ class Resuming:
             or not confirmed.sequence
             or (streams.last >= confirmed.target_last and await _target_holds(streams, confirmed.placed))
         )
+        if not is_complete and not self._plan.durable and await self._is_emptied(streams, confirmed):
+            target = "recreated"
         # Remembered together, after all answers: a round that ends before them leaves the next one everything to find.
         self._target, self._key = KnownStream.of(streams.target_info), streams.key
         self._is_new_target, self.same_target = target == "recreated", target == "same"
@@ -237,6 +244,16 @@ class Resuming:
             else "messages that it lost and the source still has are copied again",
         )
         return Confirmed(), target, True
+
+    async def _is_emptied(self, streams: EntryStreams, confirmed: Confirmed) -> bool:
+        """Return whether a target that has lost copies has none of the confirmed ones, and removed none.
+
+        If its first messages are gone, it may have removed the copies before the lost ones.
+        """
+        if await first_sequence(streams.target_api, streams.target.name) > 1:
+            return False
+        tail = await streams.newest_of_present(max(NEWEST, 2 * self._widest), True)
+        return all(copy.record.sequence > confirmed.sequence for copy in tail.copies)
 
     async def _by_copies(self, streams: EntryStreams, tail: TargetTail) -> Resume:
         """Compare the newest copies, at least one, with the source. Nothing else shows what is stored."""
