@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from nats_bridge.consuming import stream_range
+from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.position import entry_streams
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
@@ -46,11 +47,7 @@ async def _after_a_loss(
     end = LostEnd(server, peer, "S")
 
     async def store(first: int, messages: int) -> None:
-        if not with_ids:
-            await load.burst(messages)
-            return
-        for number in range(first, first + messages):
-            await peer.store(b"S.1", b"%d" % number, b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % number)
+        await (_store_with_ids(here, first, messages) if with_ids else load.burst(messages))
 
     await store(1, kept)
     await end.sync()
@@ -59,6 +56,12 @@ async def _after_a_loss(
         await here.holds(copied)
     await end.lose(store(copied + 1, new))
     return here, load, settings
+
+
+async def _store_with_ids(here: Copies, first: int, messages: int) -> None:
+    """Store messages in the source, with ids of their publisher."""
+    for number in range(first, first + messages):
+        await here.peer.store(b"S.1", b"%d" % number, b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % number)
 
 
 @by_turns("version, new", VERSIONS, [10, 35, 90])
@@ -98,3 +101,23 @@ async def test_a_source_loses_more_messages_with_ids_than_are_compared(
     async with running(settings):
         await here.holds(COPIED + new)
         assert await here.source_sequences() == [*range(1, COPIED + 1), *range(KEPT + 1, KEPT + new + 1)]
+
+
+@by_turns("version", VERSIONS)
+async def test_a_source_that_was_recreated_with_other_ids_is_a_new_one(
+    version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """No older copy shows anything else."""
+    server = native_server(version)
+    server.start()
+    peer = await enduring_peer(server.url)
+    here = await Copies.make(peer, "S")
+    settings = settings_for(server.url, here.rule())
+    await _store_with_ids(here, 1, COPIED)
+    async with running(settings):
+        await here.holds(COPIED)
+    await peer.recreate_stream("S")
+    await _store_with_ids(here, COPIED + 1, COPIED)
+    with pytest.raises(RuleRefusedError, match="set on_recreated: restart"):
+        async with running(settings):
+            pass
