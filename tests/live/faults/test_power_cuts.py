@@ -182,6 +182,22 @@ async def test_a_target_that_lost_all_copies(
         assert (counters["shorter_targets"], counters["duplicates"]) == (1, 0)
 
 
+async def test_newer_values_stay_in_a_target_that_lost_all_copies(
+    newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """The source still holds older messages of the same subjects."""
+    limit = {"max_msgs_per_subject": 1}
+    async with _in_flight_after_a_loss(0, 3, newest_version, native_server, enduring_peer, **limit) as (here, _):
+
+        async def is_copied() -> bool:
+            return (await here.source_sequences())[-1] == LOST + 2
+
+        await until(is_copied)
+        subjects = 17  # which take turns
+        others = range(LOST + 4 - subjects, LOST + 1)
+        assert await here.source_sequences() == [LOST + 1, LOST + 3, *others, LOST + 2]
+
+
 async def test_a_target_that_removed_the_copies_before_the_lost_ones(
     newest_version: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:

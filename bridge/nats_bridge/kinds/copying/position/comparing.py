@@ -49,7 +49,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -300,17 +300,47 @@ async def _messages_copied(streams: EntryStreams, copies: Sequence[StoredCopy]) 
     return await _source_between(streams, min(sequences), max(sequences))
 
 
+async def superseded(streams: EntryStreams, copies: Sequence[StoredCopy], after: int) -> frozenset[int]:
+    """Return the sequences of messages that the target would have removed because of these later copies.
+
+    Stored now, they would replace the copies.
+
+    Args:
+        streams: the entry's.
+        copies: all copies in the target.
+        after: only messages after this sequence of the source count.
+    """
+    limit, counted = streams.target.max_msgs_per_subject, Counter[bytes]()
+    before: dict[bytes, int] = {}  # the sequence of the copy that removes all earlier messages of its subject
+    for copy in sorted(copies, key=lambda copy: copy.record.sequence, reverse=True):
+        counted[copy.subject] += 1
+        if copy.rollup is not None or counted[copy.subject] == limit:
+            before.setdefault(_EVERYTHING if copy.rollup == b"all" else copy.subject, copy.record.sequence)
+    if not before:
+        return frozenset()
+    everything = before.pop(_EVERYTHING, 0)
+    selected = _selected(streams, after + 1, max(everything, *before.values(), 0))
+    return frozenset(
+        [sequence async for sequence, _, to, _ in selected if sequence < max(everything, before.get(to, 0))]
+    )
+
+
 async def _source_between(streams: EntryStreams, first: int, last: int) -> dict[int, SourceMessage]:
     """Return the entry's selection of the source between two sequences, both included."""
-    selected: dict[int, SourceMessage] = {}
+    return {
+        sequence: SourceMessage(time_ns, destination, header_block.read(block, b"Nats-Msg-Id"))
+        async for sequence, time_ns, destination, block in _selected(streams, first, last)
+    }
+
+
+async def _selected(streams: EntryStreams, first: int, last: int) -> AsyncIterator[tuple[int, int, bytes, bytes]]:
+    """Yield sequence, time, destination and headers of the selected messages between two sequences, both included."""
     sourcing = streams.sourcing
     async for subject, reply, block, _ in messages(streams.source, first, last):
         destination = sourcing.destination(subject)
         if destination is not None and (sourcing.where is None or sourcing.where.holds(block)):
             ack = AckReply.parse(reply)
-            message_id = header_block.read(block, b"Nats-Msg-Id")
-            selected[ack.stream_sequence] = SourceMessage(ack.time_ns, destination, message_id)
-    return selected
+            yield ack.stream_sequence, ack.time_ns, destination, block
 
 
 async def has_gap(streams: EntryStreams, before: int) -> bool:

@@ -73,6 +73,7 @@ from nats_bridge.kinds.copying.position.comparing import (
     compared_copies,
     compared_entry,
     is_of,
+    superseded,
 )
 from nats_bridge.kinds.copying.position.entry_streams import (
     EntryStreams,
@@ -174,9 +175,10 @@ class Resuming:
         if target == "recreated":
             # Another client recreated it during the round, or it lost everything. It only has messages that were in
             # flight.
-            already_stored = frozenset(copy.record.sequence for copy in tail.copies)
+            stored = frozenset(copy.record.sequence for copy in tail.copies)
             first = await self._first_position(streams)
-            return Resume(first, already_stored, missing=len(already_stored), target_lost=target_lost)
+            already_stored = stored | await superseded(streams, tail.copies, first)
+            return Resume(first, already_stored, missing=len(stored), target_lost=target_lost)
         resume = await self._by_copies(streams, tail)
         self._report(resume)
         return replace(resume, target_lost=target_lost)
