@@ -44,5 +44,5 @@ async def test_a_message_may_name_what_was_deleted_before_it(newest_before_ns: i
 async def test_a_purge_that_keeps_messages_of_a_subject_leaves_its_newest() -> None:
     """However late it is reported: with one message a subject, an answer could name a message stored since."""
     loop, counters, predecessors = following(StreamLimits(max_msgs_per_subject=1), REPORTED_NS)
-    predecessors.purged(Purged("S", REPORTED_NS, subject_filter="s.a", below=0, keep=1))
+    predecessors.purged(Purged("S", REPORTED_NS, subject_filter="s.a", below=0, keep=1, messages=1))
     assert (counters.removals, loop.retention.active) == (1, False)

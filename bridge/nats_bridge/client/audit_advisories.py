@@ -32,13 +32,18 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """Messages were purged: those matching `subject_filter` (empty: all), below `below` (0: no bound), but `keep`."""
+    """Messages were purged: those matching `subject_filter` (empty: all), below `below` (0: no bound), but `keep`.
+
+    Attributes:
+        messages: how many were removed.
+    """
 
     stream: str
     time_ns: int
     subject_filter: str
     below: int
-    keep: int = 0
+    keep: int
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,14 @@ def _read(data: bytes) -> Removal | None:
     if "STREAM.MSG.DELETE." in subject:
         return Deleted(stream, time_ns, int(body.get("seq", 0)))
     if "STREAM.PURGE." in subject:
-        return Purged(stream, time_ns, str(body.get("filter", "")), int(body.get("seq", 0)), int(body.get("keep", 0)))
+        return Purged(
+            stream,
+            time_ns,
+            subject_filter=str(body.get("filter", "")),
+            below=int(body.get("seq", 0)),
+            keep=int(body.get("keep", 0)),
+            messages=int(response.get("purged", 0)),
+        )
     if "STREAM.UPDATE." in subject:
         return Changed(stream, time_ns)
     return None

@@ -337,6 +337,30 @@ async def test_a_purge_that_is_reported_too_late_is_counted(
     assert run.counters.last_sequence_uncertain == 1
 
 
+async def test_a_partial_purge_that_is_reported_too_late_is_counted(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    """The first remaining message was stored before the purge, and a later one names a purged message."""
+    url = await servers.url(newest_version)
+    here = await Scene.make(await raw_peer(url), unique_name("partial"), storage="memory")
+    async with stepping(here, url) as step:
+        run = step.run
+        assert run is not None
+        purged, reported = run._follower.predecessors.purged, list[Purged]()
+        run._follower.predecessors.purged = reported.append  # type: ignore[method-assign]
+        await step.store("a", "b", "c")
+        assert (await here.peer.api(f"STREAM.PURGE.{here.name}", {"seq": 2}))["success"]
+        await step.store("a")
+        await until(lambda: bool(reported))
+        purged(reported[0])
+        await until(lambda: run.counters.removals == 1)
+        await step.store("a", "b")
+        await here.native.until_sequence(6)
+    assert [last_sequence_of(message) for message in here.native.messages] == [0, 0, 0, 0, 4, 2]
+    assert [last_sequence_of(message) for message in here.bridged.messages] == [0, 0, 0, 1, 4, 2]
+    assert run.counters.last_sequence_uncertain == 1
+
+
 async def test_the_newest_message_of_a_subject_in_a_range(
     twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:

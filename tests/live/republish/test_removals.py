@@ -57,9 +57,9 @@ async def test_what_advisories_contain(
     assert times == sorted(times)
     deleted, by_subject, below, whole, changed = found
     assert deleted == Deleted(name, times[0], 2)
-    assert by_subject == Purged(name, times[1], f"{name}.a", 0, keep=1)
-    assert below == Purged(name, times[2], "", 4)
-    assert whole == Purged(name, times[3], "", 0)
+    assert by_subject == Purged(name, times[1], f"{name}.a", 0, keep=1, messages=2)
+    assert below == Purged(name, times[2], "", 4, keep=0, messages=0)
+    assert whole == Purged(name, times[3], "", 0, keep=0, messages=2)
     assert changed == Changed(name, times[4])
 
 

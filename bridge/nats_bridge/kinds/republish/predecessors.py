@@ -126,7 +126,7 @@ class Predecessors:
             retention.purged(purge)
 
         retention.after(removal.time_ns, apply)
-        self._purges[purge] = asyncio.create_task(self._find_remaining(purge, removal.time_ns, self._last_encoded()[0]))
+        self._purges[purge] = asyncio.create_task(self._find_remaining(purge, removal, *self._last_encoded()))
 
     @property
     def expects(self) -> bool:
@@ -221,7 +221,7 @@ class Predecessors:
 
     # -- purges ------------------------------------------------------------------------------------------------------
 
-    async def _find_remaining(self, purge: SubjectPurge, time_ns: int, handled: int) -> None:
+    async def _find_remaining(self, purge: SubjectPurge, removal: Purged, handled: int, newest_ns: int) -> None:
         retention, found = self._encoder.retention, None
         state: Json = {"first_seq": 0, "last_seq": 0}
         subject_filter = purge.subject_filter.decode()
@@ -231,15 +231,15 @@ class Predecessors:
             state = await self._patiently(self._state) or state
         except ApiError as error:
             self._log.warning("rule.stream_not_seen", reason=str(error))
-        first, stored_ns = found or (0, 0)
+        first = found[0] if found is not None else 0
         lowest, last = int(state["first_seq"]), int(state["last_seq"])
         retention.answer(purge, first, last)
-        if 0 < first <= handled and stored_ns > time_ns - _MOMENT_NS:
-            # It was stored after the purge, and was processed with the purged messages before the report arrived.
+        if removal.messages and 0 < first <= handled and newest_ns > removal.time_ns - _MOMENT_NS:
+            # A message that was stored after the purge, but before its report, may name a purged one.
             self._counters.last_sequence_uncertain += 1
         if retention.limits.max_msgs:
             deleted = state.get("deleted") or ()
-            retention.after(time_ns, lambda coming: retention.observe(min(lowest, coming), deleted))
+            retention.after(removal.time_ns, lambda coming: retention.observe(min(lowest, coming), deleted))
             retention.seen_to = last
         self._count()
         del self._purges[purge]
