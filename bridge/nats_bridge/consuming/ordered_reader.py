@@ -32,7 +32,7 @@ from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.settled_stream import settled_stream
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge.client.waiting import MISSING_AGAIN
-from nats_bridge.client.wire import Delivered
+from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.delivery_order import CheckStream, ConfirmAgain, Deliver, DeliveriesLost, Missing
 from nats_bridge.consuming.lost_end import intact_until
@@ -265,7 +265,9 @@ class OrderedReader(Reader):
             )
         if self._is_silent and not info.get("push_bound"):
             self._log.warning("reader.unbound", consumer=consumer.name)
-            await self._listen_again()
+            if self._subscription is None:  # the connection was lost during the check
+                return False
+            await self._listen_again(self._subscription)
         if not consumer.is_within_limit:
             if self.plan.position == "none":  # the connection's limit has changed since it was read
                 return False
@@ -316,12 +318,11 @@ class OrderedReader(Reader):
         held = await replay.after(checkpoint.handled) - await replay.after(self.handled)
         return max(held - (self._order.messages - checkpoint.messages), 0)
 
-    async def _listen_again(self) -> None:
+    async def _listen_again(self, earlier: BatchSubscription) -> None:
         # A new subscription makes the server see renewed interest. If a connection breaks while a server (2.9 to 2.15)
         # sends, and the subscription is back before the server has noticed the failed delivery, the server marks the
         # consumer inactive, never sees renewed interest, and would not deliver again.
-        assert self._subscription is not None
-        await self._subscription.release()
+        await earlier.release()
         self._subscription = await self._subscribe(self.consumer.inbox)
 
     async def _is_another(self, stream: Json) -> bool:

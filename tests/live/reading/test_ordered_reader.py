@@ -185,9 +185,17 @@ async def test_a_limited_consumer_continues_when_all_sent_ahead_is_missing(
     assert here.bridged.sequences == list(range(1, 11))
 
 
-@pytest.mark.parametrize("lost", [False, True], ids=["as another rule raises it", "as the connection is lost"])
+@pytest.mark.parametrize(
+    ("lost", "silent"),
+    [
+        pytest.param(False, False, id="as another rule raises it"),
+        pytest.param(True, False, id="as the connection is lost"),
+        pytest.param(True, True, id="as the connection is lost when heartbeats are missing"),
+    ],
+)
 async def test_a_limit_that_changes_while_the_consumer_is_checked(
     lost: bool,
+    silent: bool,
     quick_heartbeats: None,
     servers: SharedServers,
     unique_name: Name,
@@ -211,6 +219,14 @@ async def test_a_limit_that_changes_while_the_consumer_is_checked(
     async with running(settings_for(url, here.rule(durable=False))) as bridge:
         run: Any = bridge.runs[0]
         monkeypatch.setattr(OrderedReader, "_resume_point", late)
+        if silent:
+            await run._reader._subscription.release()
+            run._reader._last_read = -LIMIT
+
+            async def unbound() -> bool:
+                return not (await run._reader.consumer.info()).get("push_bound")
+
+            await until(unbound)
         run._reader._reconnected()
         await until(lambda: run._reader.consumer.limit == 4 and run.ready)
         await _stored(here, *(b"%d" % number for number in range(1, 11)))
