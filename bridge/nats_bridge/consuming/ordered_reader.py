@@ -236,10 +236,10 @@ class OrderedReader(Reader):
             await self._listen()
         lives = self._lives  # creations reported later are of a later stream, or of the one that is found here
         stream = await settled_stream(self.connection.api, self.plan.stream, self.handled, self.known)
-        self._lives -= lives
         if await self._is_another(stream):
-            await self._stream_recreated(stream, max(lives, 1))
+            await self._stream_recreated(stream, lives)
         else:
+            self._lives -= lives
             info = await self._usable_consumer()
             resume_after = await self._resume_point(int(stream["state"]["last_seq"]))
             if resume_after is not None:
@@ -337,11 +337,16 @@ class OrderedReader(Reader):
         return False
 
     async def _stream_recreated(self, stream: Json, lives: int) -> None:
-        self._counters.recreated_streams += lives
+        await self._sink.settled()
+        consumer = self.consumer
+        if self.plan.position != "none" and (info := await consumer.info()) and consumer.delivers_here(info):
+            # A power cut has taken all messages, and this consumer is after the first new ones.
+            await consumer.delete()
+        self._lives -= lives
+        self._counters.recreated_streams += max(lives, 1)
         self._log.warning("reader.stream_recreated", created=stream["created"])
         if lives > 1:
             self._log.warning("reader.streams_missed", streams=lives - 1)
-        await self._sink.settled()
         await self._sink.stream_recreated(stream)
         self._seen = KnownStream.of(stream)
         self._pauses.forget()

@@ -13,6 +13,8 @@ from nats_bridge.kinds.copying.position import entry_streams
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.creation_times import CHANGE_IT, change_creation_time
+from tests.live.cut_wire import cut_wire
+from tests.live.faults.power_cut import LostEnd
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import Seen
 from tests.live.sidecars import running, settings_for
@@ -132,3 +134,33 @@ async def test_another_creation_time_of_a_republished_stream(
             counters = bridge.supervisors[0].counters()
         assert counters["recreated_streams"] == counters["lost"] == counters["vanished"] == 0
         assert seen.sequences == list(range(1, 41))
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+@by_turns("version", CHANGE_IT)
+async def test_another_creation_time_of_a_stream_that_lost_all_its_messages(
+    version: str, delivery: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, enduring_peer: OpenPeer
+) -> None:
+    """It is taken for a new one, but its durable consumer is behind the first new messages."""
+    server = native_server(version).start()
+    async with native_server("2.15.3") as target, cut_wire(server.url) as wire:
+        peer = await enduring_peer(server.url)
+        await peer.create_stream(name="S", subjects=["S.>"])
+        end = LostEnd(server, peer, "S")
+        await end.sync()
+        seen = await Seen.of(await raw_peer(target.url), "out.>")
+        connections = {"default": {"servers": [target.url]}, "far": {"servers": [wire.url]}}
+        republish = {"src": "S.>", "dest": "out.>"}
+        rule = {"name": "rule", "stream": "S", "from": "far", "republish": republish, "delivery": delivery}
+        async with running(settings_for("", rule, connections=connections)) as bridge:
+            await _store(peer, "S", 1, 20, "none")
+            await seen.count(20)
+            wire.hold_back()
+            await end.lose(_store(peer, "S", 1, 3, "none"))
+            later = await change_creation_time(server, raw_peer, "S")
+            wire.let_through()
+            await seen.count(23)
+            await _store(later, "S", 4, 4, "none")
+            await seen.count(24)
+            assert bridge.supervisors[0].counters()["recreated_streams"] == 1
+        assert seen.sequences == [*range(1, 21), *range(1, 5)]
