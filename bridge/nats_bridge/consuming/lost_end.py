@@ -102,9 +102,10 @@ class BeforePauses:
 async def intact_until(replay: Replay, sequence: int, time_ns: int, last: int) -> int | None:
     """Return the sequence up to which a stream has the messages read from it; None if it has lost none of them.
 
-    A message that was removed after it was read, or whose time is unknown, proves nothing. Then a stream that is long
-    enough counts as complete. A shorter one, or one that is read by direct consumers, cannot be searched by that time.
-    Then the result is the lower of `sequence` and `last`, and new messages up to there are not read.
+    If the message was removed, perhaps as another one under its sequence, the newest message before it decides: it is
+    younger only if the end was lost. A message whose time is unknown proves nothing. Then a stream that is long enough
+    counts as complete. A shorter one, or one that is read by direct consumers, cannot be searched by that time. Then
+    the result is the lower of `sequence` and `last`, and new messages up to there are not read.
 
     Args:
         replay: how the stream is read.
@@ -113,10 +114,27 @@ async def intact_until(replay: Replay, sequence: int, time_ns: int, last: int) -
         last: the stream's last sequence.
     """
     if last >= sequence:
-        message = await replay.api.stored_message(replay.stream, sequence) if time_ns else None
-        if message is None or message.time_ns == time_ns:
+        if not time_ns:
+            return None
+        message = await replay.api.stored_message(replay.stream, sequence)
+        if message is None and await _time_before(replay, sequence) <= time_ns:
+            return None
+        if message is not None and message.time_ns == time_ns:
             return None
     if replay.direct or not time_ns:
         return min(last, sequence)
     later = await replay.before(rfc3339_nano(time_ns + 1).decode())
     return min(later, last, sequence - 1)
+
+
+async def _time_before(replay: Replay, sequence: int) -> int:
+    """Return the time of the newest message before a sequence, in nanoseconds since 1970; 0 if there is none."""
+    api, stream, first, span = replay.api, replay.stream, sequence, 1
+    while first > 1:
+        upto, first, span = first - 1, max(first - span, 1), 2 * span
+        found = await api.next_message(stream, ">", first)
+        if found is not None and found[0] <= upto:
+            newest = await api.newest_before(stream, ">", found[0], upto)
+            _, time_ns = await api.next_message(stream, ">", newest) or found
+            return time_ns
+    return 0

@@ -23,6 +23,7 @@ from tests.live.raw_messages import OpenPeer, connected
 from tests.live.shared_servers import Servers
 from tests.live.sidecar_process import Load, Scene, Seen, differing
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import by_turns
 from tests.live.until import until
 
 pytestmark = pytest.mark.usefixtures("quick_heartbeats", "quick_reconnects")
@@ -54,6 +55,22 @@ async def test_republish(
             seen.messages[KEPT + LOST :] for seen in (here.bridged, here.native)
         )
         assert differing(here.bridged, here.native) == []
+        assert bridge.runs[0].counters.shorter_streams == 1
+
+
+@by_turns("version, delivery", ["2.9.10", "2.10.27", "2.15.3"], ["at_least_once", "at_most_once"])
+async def test_a_deleted_message_under_the_sequence_of_the_last_lost_one(
+    version: str, delivery: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """Then nothing is left to compare with the last message read, and the ones before it show the loss."""
+    async with _half_lost(delivery, MORE, version, native_server, enduring_peer) as (here, power, bridge):
+        deleted, end = range(KEPT + LOST - 2, KEPT + LOST + 3), KEPT + MORE
+        for sequence in deleted:
+            assert (await here.peer.api("STREAM.MSG.DELETE.S", {"seq": sequence}))["success"]
+        power.back()
+        await here.bridged.count(KEPT + LOST + MORE - len(deleted))
+        again = [sequence for sequence in range(KEPT + 1, end + 1) if sequence not in deleted]
+        assert here.bridged.sequences == [*range(1, KEPT + LOST + 1), *again]
         assert bridge.runs[0].counters.shorter_streams == 1
 
 
