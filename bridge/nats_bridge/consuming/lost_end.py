@@ -117,7 +117,7 @@ async def intact_until(replay: Replay, sequence: int, time_ns: int, last: int) -
         if not time_ns:
             return None
         message = await replay.api.stored_message(replay.stream, sequence)
-        if message is None and await _time_before(replay, sequence) <= time_ns:
+        if message is None and await time_before(replay.api, replay.stream, sequence) <= time_ns:
             return None
         if message is not None and message.time_ns == time_ns:
             return None
@@ -127,9 +127,9 @@ async def intact_until(replay: Replay, sequence: int, time_ns: int, last: int) -
     return min(later, last, sequence - 1)
 
 
-async def _time_before(replay: Replay, sequence: int) -> int:
+async def time_before(api: JetStreamApi, stream: str, sequence: int) -> int:
     """Return the time of the newest message before a sequence, in nanoseconds since 1970; 0 if there is none."""
-    api, stream, first, span = replay.api, replay.stream, sequence, 1
+    first, span = sequence, 1
     while first > 1:
         upto, first, span = first - 1, max(first - span, 1), 2 * span
         found = await api.next_message(stream, ">", first)

@@ -138,11 +138,18 @@ async def _numbered(here: Copies, first: int, messages: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("with_ids", "following"), [(False, MORE), (True, MORE), pytest.param(False, 20, marks=pytest.mark.exhaustive)]
+    ("with_ids", "following", "deleted"),
+    [
+        (False, MORE, 0),
+        (True, MORE, 0),
+        (False, MORE, 5),
+        pytest.param(False, 20, 0, marks=pytest.mark.exhaustive),
+    ],
 )
 async def test_the_source_of_copies(
-    with_ids: bool, following: int, newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+    with_ids: bool, following: int, deleted: int, newest_version: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
+    """Of the new messages, `deleted` ones around the sequence of the last copied one are deleted before the check."""
     async with native_server(newest_version) as server, native_server(newest_version) as target:
         peer = await enduring_peer(server.url)
         here = await Copies.make(peer, "S", target_peer=await enduring_peer(target.url))
@@ -157,9 +164,12 @@ async def test_the_source_of_copies(
             async with running(settings_for(target.url, rule, connections=connections)) as bridge:
                 await _lose_half(power, store, here.holds)
                 await store(KEPT + LOST + 1, following)
+                gone = range(KEPT + LOST - 2, KEPT + LOST - 2 + deleted)
+                for sequence in gone:
+                    assert (await peer.api("STREAM.MSG.DELETE.S", {"seq": sequence}))["success"]
                 power.back()
-                await here.holds(KEPT + LOST + following)
-                again = list(range(KEPT + 1, KEPT + following + 1))
+                await here.holds(KEPT + LOST + following - deleted)
+                again = [sequence for sequence in range(KEPT + 1, KEPT + following + 1) if sequence not in gone]
                 assert await here.source_sequences() == [*range(1, KEPT + LOST + 1), *again]
                 assert bridge.supervisors[0].counters()["shorter_streams"] == 1
 

@@ -62,6 +62,7 @@ import structlog
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.settled_stream import settled_stream
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp, Verdict
+from nats_bridge.consuming.lost_end import time_before
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import first_sequence
 from nats_bridge.errors import RuleRefusedError
@@ -432,13 +433,20 @@ class Resuming:
 
 
 async def _source_holds(streams: EntryStreams, copies: Sequence[StoredCopy]) -> bool:
-    """Return whether the source still has the newest copied message, and not another one in its place."""
+    """Return whether the source still has the newest copied message, and not another one in its place.
+
+    If that message was removed, perhaps as another one, the newest message before it must not be younger.
+    """
     newest = max(copies, default=None, key=lambda copy: copy.record.sequence)
     if newest is None:
         return True
-    message = await streams.source.api.stored_message(streams.source.stream, newest.record.sequence)
+    source, sequence = streams.source, newest.record.sequence
+    message = await source.api.stored_message(source.stream, sequence)
     if message is None:
-        return newest.record.sequence <= streams.source_last
+        copy_id, reaches = newest.copy_id, sequence <= streams.source_last
+        return reaches and (
+            copy_id is None or await time_before(source.api, source.stream, sequence) <= copy_id.time_ns
+        )
     message_id = header_block.read(message.header_block, b"Nats-Msg-Id")
     return is_of(newest, SourceMessage(message.time_ns, newest.subject, message_id))
 
