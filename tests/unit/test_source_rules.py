@@ -90,6 +90,7 @@ _OWN_TIMES = {
     ("bridge/nats_bridge/rules/open_run.py", "_DRAIN"): "divides what Kubernetes grants a pod",
     ("bridge/nats_bridge/telemetry/exposition.py", "_PAUSE"): "gives the event loop its turn",
     ("pipeline/nats_bridge_spark/backfill/fence.py", "_TIMES"): "times a lease's time",
+    ("pipeline/nats_bridge_spark/session.py", "_PATIENCE"): "Java ends, not a server",
     ("pipeline/nats_bridge_spark/progress.py", "_LOOK"): "a screen that is drawn again",
     ("pipeline/nats_bridge_spark/sink/stored_rows.py", "_LOOK"): "twenty of them decide that nothing more comes",
 }

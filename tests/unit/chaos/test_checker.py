@@ -377,7 +377,7 @@ def test_a_removed_message_written_by_a_killed_process_may_arrive_late() -> None
     assert _found([*events, *_crash(0.0, 0.01)], "never-lost") == {"reordered (allowed)": 1}
 
 
-def test_a_copy_of_a_lost_message_is_no_later_one_even_if_nothing_has_its_sequence() -> None:
+def test_a_copy_of_a_lost_message_is_not_a_later_one() -> None:
     events = _fine()
     copies = _rows(events, "COPY")
     copies[-2][2:], copies[-1][2:] = copies[-1][2:], copies[-2][2:]
