@@ -64,7 +64,7 @@ class FaultActions:
 
     def _connections_reset(self, fault: PlannedFault) -> None:
         """All connections are reset, or one of them."""
-        wires = self._network.between()
+        wires = self._network.between(place=self._server(fault).place) if fault.draw < 0.3 else self._network.between()
         chosen = int(fault.draw * 997) % len(wires) if wires and int(fault.draw * 10) % 2 else None
         for wire in wires if chosen is None else [wires[chosen]]:
             wire.reset()
@@ -93,9 +93,13 @@ class FaultActions:
     def _witness_cut(self, fault: PlannedFault) -> Callable[[], object]:
         return self._network_held(fault, self._scenario.witness.place)
 
-    def _half_open(self, fault: PlannedFault) -> Callable[[], object]:
+    def _half_open_of_the_witness(self, fault: PlannedFault) -> Callable[[], object]:
+        return self._half_open(fault, self._scenario.witness.place)
+
+    def _half_open(self, fault: PlannedFault, place: Reachable | None = None) -> Callable[[], object]:
         """One direction holds what it carries: of one connection, or of all between a process and a server."""
-        wires = self._network.between(f"sidecar{self._process(fault).number}", self._server(fault).place)
+        place = place or self._server(fault).place
+        wires = self._network.between(f"sidecar{self._process(fault).number}", place)
         chosen = wires if int(fault.draw * 100) % 2 else wires[int(fault.draw * 997) % 3 :][:1]
         for wire in chosen:
             wire.hold(to_server=fault.draw < 0.5, to_client=fault.draw >= 0.5)
@@ -144,7 +148,7 @@ class FaultActions:
         since = world.now - soon(chance, longest=3.0)
         sources = [(name, server.streams[name]) for name in sorted(scenario.produced) if name in server.streams]
         if sources and fault.is_odd:
-            times = chance.choice(sources)[1].times[-8:]
+            times = chance.choice(sources)[1].times[-8 if fault.draw < 0.8 else -64 :]
             since = (chance.choice(times) - BEGAN_NS) / 1e9 - 1e-6 if times else since
         if server.is_up:
             scenario.judging.record("forgotten", since=since)

@@ -86,7 +86,7 @@ class FaultTiming:
 
     def _begin_soon(self, fault: PlannedFault, pause: float | None = None) -> None:
         """Begin a fault at once, or in a moment."""
-        if pause is None:
+        if pause is None and (pause := fault.pause) is None:
             pause = 0.0 if int(fault.draw * 10) % 2 else soon(random.Random(fault.draw), longest=0.1)
         self._world.after(pause, partial(self._begin, fault))
         self._plan_bursts(fault, self._world.now + pause)
@@ -94,6 +94,8 @@ class FaultTiming:
     def _plan_bursts(self, fault: PlannedFault, begin: float) -> None:
         """Publish soon before or after the begin and the end of a fault, so that messages are in flight then."""
         scenario = self._scenario
+        if scenario.is_quiet:
+            return
         chance = random.Random(f"{scenario.replay.seed}/bursts/{fault.number}")
         for moment in (begin, begin + fault.hold):
             for _ in range(chance.choice([0, 0, 1, 1, 3])):
@@ -113,7 +115,7 @@ class FaultTiming:
         if heal is None:
             self._end(fault)
         elif fault.until and fault.kind != "sidecar paused":
-            self._await(fault.until, 1, fault.hold, partial(self._end, fault, heal))
+            self._await(fault.until, fault.last, fault.hold, partial(self._end, fault, heal))
         else:
             self._world.after(fault.hold, partial(self._end, fault, heal))
 

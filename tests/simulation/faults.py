@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class PlannedFault:
     event: str = ""  # what it waits for from then on: it begins at the next one, or soon after it
     nth: int = 1  # of these events
     until: str = ""  # an event that ends it earlier
+    last: int = 1  # of these events
+    pause: float | None = None  # seconds from its event to its begin; None for a drawn number
 
     @property
     def is_odd(self) -> bool:
@@ -100,6 +106,47 @@ _ALL = 0.2  # the part of seeds with all kinds of faults
 _BACKGROUND = {"messages deleted": (0.0005, 3.0), "slow consumer": (1.0, 10.0), "sidecar replaced": (1.0, 10.0)}
 _REPEATED = 0.4  # the part of seeds in which one of these happens all the time in addition, with these pauses (seconds)
 _FACTOR = 20  # the number of an event is drawn up to this
+
+
+_PROFILES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("profiles.yaml").read_text())
+_PROFILED = 0.4  # the part of seeds with a profile
+
+
+def profile_of(seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Draw a seed's profile and its circumstances. Both are empty for most seeds."""
+    chance = random.Random(f"{seed}/profile")
+    profile = chance.choice(_PROFILES) if chance.random() < _PROFILED else {}
+    return profile, {name: chance.choice(values) for name, values in profile.get("given", {}).items()}
+
+
+def chained(chance: random.Random, until: float, profile: dict[str, Any]) -> list[PlannedFault]:
+    """Draw the faults of a seed with a profile."""
+    planned: list[PlannedFault] = []
+    at = chance.choice([0.1, 3.0]) + chance.expovariate(1.0)
+    while at < until:
+        planned += _links(chance, len(planned), at, profile["chain"])
+        at += chance.expovariate(1 / profile["every"])
+    return planned
+
+
+def _links(chance: random.Random, before: int, at: float, chain: list[dict[str, Any]]) -> Iterator[PlannedFault]:
+    draw = 0.0
+    for number, step in enumerate(chain, before + 1):
+        kind, hold = chance.choice(step["kinds"]), soon(chance, *step.get("hold", (1.0, 1.0)))
+        within = step.get("draw", (0.0, 1.0))
+        draw = draw if within == "same" else chance.uniform(*within)
+        if "odd" in step:
+            draw = (int(draw * 5_000) * 2 + step["odd"] + 0.5) / 10_000
+        follows, delay = step.get("follows", ""), soon(chance, *step["delay"]) if "delay" in step else 0.0
+        hold = max(hold, _ELECTION.get(kind, 0.0))
+        event, nth = chance.choice(step.get("events", [""])), int(soon(chance, 1, step.get("nth", 1) + 0.99))
+        ends, last = chance.choice(step.get("until", [""])), int(soon(chance, 1, step.get("last", 1) + 0.99))
+        at += delay + (hold if follows == "end" else 0.0)
+        pause = round(soon(chance, *step["pause"]), 5) if "pause" in step else None
+        hold = round(hold if WEIGHTS[kind.partition(" of the ")[0]][1] else 0.0, 4)
+        yield PlannedFault(
+            number, round(at, 5), kind, hold, draw, follows, round(delay, 5), event, nth, ends, last, pause
+        )
 
 
 def soon(chance: random.Random, shortest: float = _SHORTEST, longest: float = _LONGEST) -> float:

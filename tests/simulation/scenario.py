@@ -25,7 +25,7 @@ from tests.chaos.workload import row_of
 from tests.simulation.determinism import determined, running
 from tests.simulation.fault_actions import FaultActions
 from tests.simulation.fault_timing import FaultTiming
-from tests.simulation.faults import PlannedFault, Replay, schedule
+from tests.simulation.faults import PlannedFault, Replay, chained, profile_of, schedule
 from tests.simulation.judging import Judging
 from tests.simulation.network import Network, Reachable
 from tests.simulation.process import SidecarProcess
@@ -80,30 +80,36 @@ class Scenario:
         self.world = World(seed if not replay.turn else f"{seed}/{replay.turn}")
         # Faults and circumstances have chances of their own: with fewer faults, the rest of a seed stays similar.
         chance = random.Random(f"{seed}/circumstances")
+        profile, given = profile_of(seed)
         self.version, names = chance.choice(_VERSIONS), chance.choice(_RULES)
+        names = given.get("rules", names)
         self.rules = chosen(names, self.version)
         faults_chance = random.Random(f"{seed}/faults")
         self.until = 60.0 * replay.minutes * faults_chance.choice(_LENGTHS)
-        faults = schedule(faults_chance, self.until)
+        faults = (chained(faults_chance, self.until, profile) if profile else schedule(faults_chance, self.until))
         self.faults = [each for each in faults if replay.kept is None or each.number in replay.kept]
-        self.largest_batch = chance.choice([1, 3, 3, 6, 6, 12, 12, 40])
-        self.rate = min(chance.choice([0.1, 0.3, 1.0]), 6.0 / self.largest_batch)  # batches per second
-        self.subjects = chance.choice([0, 2, 6])  # for each source; 0 for many
-        self._ids = chance.choice([0.0, 0.0, 0.9])  # the part of messages that get an id in addition
+        self.largest_batch = given.get("largest_batch", chance.choice([1, 3, 3, 6, 6, 12, 12, 40]))
+        rate = given.get("rate", chance.choice([0.1, 0.3, 1.0]))
+        self.rate = min(rate, 6.0 / self.largest_batch)  # batches per second
+        self.subjects = given.get("subjects", chance.choice([0, 2, 6]))  # for each source; 0 for many
+        self._ids = given.get("ids", chance.choice([0.0, 0.0, 0.9]))  # the part of messages that get an id in addition
+        self.is_quiet = given.get("is_quiet", False)  # whether nothing more is published because of faults
         self._latest = chance.choice([1.0, self.until])  # when sources begin; late ones often at a fault
         # Whether limits of the sidecar are so low that few messages reach them. Not with batches larger than a window.
-        self.is_small = chance.random() < 0.7 and self.largest_batch < 40
+        self.is_small = given.get("is_small", chance.random() < 0.7) and self.largest_batch < 40
         # Whether targets remember message ids for a moment only. Nothing may arrive late then.
         is_prompt = not any(fault.kind in _DELAYS for fault in faults)
-        self.forgets_ids = is_prompt and chance.random() < 0.5
-        is_split = chance.random() < 0.4  # whether targets are on another server than sources
+        self.forgets_ids = is_prompt and given.get("forgets_ids", chance.random() < 0.5)
+        is_split = given.get("is_split", chance.random() < 0.4)  # whether targets are on another server than sources
         self.network = Network(self.world)
         self.server = SimulatedServer(self.world, self.network, _PLACE, self.version, "nats")
         self.witness = SimulatedServer(self.world, self.network, _WITNESS, self.version, "witness")
         self.servers = [self.server]  # under test
         if is_split:
             self.servers.append(SimulatedServer(self.world, self.network, _OTHER, self.version, "other"))
-        replicas = chance.choice([1, 2])
+        for server in self.servers:
+            server.late_reports = given.get("late_reports", 0.1)
+        replicas = given.get("replicas", chance.choice([1, 2]))
         self.settings = _settings(self.version, names, replicas, is_split)
         self.judging = Judging(self.world, self.network, self.rules, self.settings)
         self.sidecars = [SidecarProcess(self, number) for number in range(replicas)]

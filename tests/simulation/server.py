@@ -141,6 +141,7 @@ class SimulatedServer:
         self.happened: Callable[[str], None] = lambda _: None  # an event that faults can wait for
         self.loses_acks = 0.0  # the part of PubAcks that do not come
         self.slow = 0.0  # seconds, at most, by which it stores or answers late
+        self.late_reports = 0.1  # the part of advisories that come up to half a second late
         self.is_full = False  # whether its disk takes nothing
         self._network = network
         self._clients: dict[int, ConnectedClient] = {}
@@ -313,7 +314,7 @@ class SimulatedServer:
     def advise(self, subject: bytes, advisory: dict[str, Any]) -> None:
         """Send an advisory, a moment later."""
         if self._subscribers(subject):
-            self._send_after(self.world.moment(0.0005, rarely=0.1, longest=0.5), subject, json.dumps(advisory).encode())
+            self._send_after(self.world.moment(0.0005, rarely=self.late_reports, longest=0.5), subject, json.dumps(advisory).encode())
 
     def stream_created(self, stream: str) -> None:
         self._takers.clear()
