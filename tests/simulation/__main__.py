@@ -19,9 +19,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="this one alone, with the end of its event log")
     parser.add_argument("--keep", type=faults_of, help="with --seed: the faults that happen, such as 3,7, or none")
     parser.add_argument("--turn", type=int, default=0, help="with --seed: the same in other interleavings")
-    parser.add_argument(
-        "--minutes", type=float, default=1.0, help="virtual minutes, of which seeds have faults for a half at most"
-    )
+    parser.add_argument("--minutes", type=float, default=1.0, help="virtual ones; seeds have faults for a half at most")
     parser.add_argument("--shrink", type=int, default=100, help="runs, at most, that look for fewer faults")
     parser.add_argument("--found", action="store_true", help="run what found.txt lists instead")
     parser.add_argument("--defect", help="put this one of defects.yaml back, and stop at the first seed that finds it")

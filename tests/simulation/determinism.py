@@ -12,11 +12,13 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, MutableMapping
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import structlog
+import yaml
 
 from nats_bridge.client import consumer_names
 from nats_bridge.client.connection import Connection
@@ -24,21 +26,7 @@ from nats_bridge.kinds.copying.writing.in_flight import Window
 from tests.simulation.network import SimulatedSocket
 from tests.simulation.world import BEGAN_NS, World
 
-_SMALL: dict[str, Any] = {
-    "nats_bridge.client.delivery_limit._FIRST": 2,
-    "nats_bridge.kinds.copying.position.comparing.CHECKED_COPIES": 128,
-    "nats_bridge.kinds.copying.position.comparing.MOST": 64,
-    "nats_bridge.kinds.copying.position.comparing.NEWEST": 32,
-    "nats_bridge.kinds.copying.position.entry_streams.MOST": 64,
-    "nats_bridge.kinds.copying.position.resuming.NEWEST": 32,
-    "nats_bridge.kinds.copying.writing.in_flight.LEAST": 16,
-    "nats_bridge.kinds.copying.writing.in_flight.MOST": 64,
-    "nats_bridge.kinds.copying.writing.in_flight._SHORTEST_ROUND": 0.001,
-    "nats_bridge.kinds.copying.writing.pub_ack_requests._GROUP": 4,
-    "nats_bridge.kinds.copying.writing.publishing._STEPS": 5,
-    "nats_bridge.kinds.republish.predecessors._MOST_AT_ONCE": 2,
-}
-"""Limits that a seed's few messages never reach, and lower ones. They keep their relations to each other."""
+_SMALL: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("limits.yaml").read_text())
 _SHOWN = ("event", "rule", "reason", "stream", "after", "consumer")
 
 

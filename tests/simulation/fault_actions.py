@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.faults import PlannedFault, soon
-from tests.simulation.network import Reachable
 from tests.simulation.process import SidecarProcess
 from tests.simulation.server import SimulatedServer
 from tests.simulation.streams import KeptStream
@@ -78,9 +77,10 @@ class FaultActions:
             wire.reset()
         return self._network_held(fault)
 
-    def _network_held(self, fault: PlannedFault, place: Reachable | None = None) -> Callable[[], object]:
+    def _network_held(self, fault: PlannedFault) -> Callable[[], object]:
         """Nothing arrives for a while; then everything does, or the connections are reset, and it is lost."""
-        name, place = f"sidecar{self._process(fault).number}", place or self._server(fault).place
+        name = f"sidecar{self._process(fault).number}"
+        place = (self._scenario.witness if "witness" in fault.kind else self._server(fault)).place
         self._network.hold(name, place)
 
         def heal() -> None:
@@ -90,21 +90,19 @@ class FaultActions:
 
         return heal
 
-    def _witness_cut(self, fault: PlannedFault) -> Callable[[], object]:
-        return self._network_held(fault, self._scenario.witness.place)
+    _witness_cut = _network_held
 
-    def _half_open_of_the_witness(self, fault: PlannedFault) -> Callable[[], object]:
-        return self._half_open(fault, self._scenario.witness.place)
-
-    def _half_open(self, fault: PlannedFault, place: Reachable | None = None) -> Callable[[], object]:
+    def _half_open(self, fault: PlannedFault) -> Callable[[], object]:
         """One direction holds what it carries: of one connection, or of all between a process and a server."""
-        place = place or self._server(fault).place
+        place = (self._scenario.witness if "witness" in fault.kind else self._server(fault)).place
         wires = self._network.between(f"sidecar{self._process(fault).number}", place)
         chosen = wires if int(fault.draw * 100) % 2 else wires[int(fault.draw * 997) % 3 :][:1]
         for wire in chosen:
             wire.hold(to_server=fault.draw < 0.5, to_client=fault.draw >= 0.5)
         ends: list[Callable[[], object]] = [wire.reset if fault.is_odd else wire.release for wire in chosen]
         return lambda: [end() for end in ends]
+
+    _half_open_of_the_witness = _half_open
 
     def _server_killed(self, fault: PlannedFault) -> Callable[[], object]:
         return self._end_server(self._server(fault), None)
@@ -148,7 +146,8 @@ class FaultActions:
         since = world.now - soon(chance, longest=3.0)
         sources = [(name, server.streams[name]) for name in sorted(scenario.produced) if name in server.streams]
         if sources and fault.is_odd:
-            times = chance.choice(sources)[1].times[-8 if fault.draw < 0.8 else -64 :]
+            times = chance.choice(sources)[1].times
+            times = times[-8:] if fault.draw < 0.8 else times[8:][-64:]
             since = (chance.choice(times) - BEGAN_NS) / 1e9 - 1e-6 if times else since
         if server.is_up:
             scenario.judging.record("forgotten", since=since)
@@ -165,7 +164,6 @@ class FaultActions:
         """Nothing is stored in a stream or read from it for a while, and publications to it can be lost."""
         server, stream = self._any_stream(fault)
         stream.has_leader = False
-
         return partial(server.lead, stream)
 
     def _disk_full(self, fault: PlannedFault) -> Callable[[], object]:

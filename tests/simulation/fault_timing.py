@@ -94,10 +94,8 @@ class FaultTiming:
     def _plan_bursts(self, fault: PlannedFault, begin: float) -> None:
         """Publish soon before or after the begin and the end of a fault, so that messages are in flight then."""
         scenario = self._scenario
-        if scenario.is_quiet:
-            return
         chance = random.Random(f"{scenario.replay.seed}/bursts/{fault.number}")
-        for moment in (begin, begin + fault.hold):
+        for moment in () if scenario.is_quiet else (begin, begin + fault.hold):
             for _ in range(chance.choice([0, 0, 1, 1, 3])):
                 at = moment + chance.choice([-1, 1]) * soon(chance, longest=1.0)
                 size = chance.randrange(1, scenario.largest_batch + 1)

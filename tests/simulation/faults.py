@@ -67,38 +67,12 @@ class PlannedFault:
         return f"{self.number:3}  {self.at:9.4f} s  {what}{follows}{after}{until}"
 
 
-WEIGHTS = {
-    "sidecar killed": (5, 1.0),
-    "sidecar restarted": (2, 0.0),
-    "sidecar replaced": (4, 0.0),
-    "sidecar paused": (3, 12.0),
-    "sidecar's clock stepped": (1, 0.0),
-    "connections reset": (4, 0.0),
-    "slow consumer": (3, 0.0),
-    "network cut": (3, 8.0),
-    "network held": (3, 40.0),
-    "half open": (3, 40.0),
-    "witness cut": (3, 5.0),
-    "server killed": (3, 4.0),
-    "server restarted": (1, 1.0),
-    "power cut": (6, 3.0),
-    "power cut of a stream": (2, 9.0),
-    "stream leader steps down": (3, 3.0),
-    "disk full": (1, 4.0),
-    "creation times changed": (1, 0.0),
-    "PubAcks lost": (2, 3.0),
-    "server slow": (3, 6.0),
-    "consumer deleted": (3, 0.0),
-    "target full": (1, 4.0),
-    "messages deleted": (3, 0.0),
-    "source purged": (2, 0.0),
-}
+_DRAWN = yaml.safe_load(Path(__file__).with_name("faults.yaml").read_text())
+WEIGHTS: dict[str, tuple[int, float]] = {kind: tuple(drawn) for kind, drawn in _DRAWN["kinds"].items()}
 """How often each kind is drawn, and how many seconds it lasts at most."""
 
 ANY = "any event"
-RARE = "rare"
-"""An event of a kind that has hardly happened before: at most as often as a fault's `nth`."""
-
+RARE = "rare"  # an event of a kind that has hardly happened before: at most as often as a fault's `nth`
 _ELECTION = {"power cut of a stream": 4.0}  # seconds that a kind lasts at least, whatever happens
 _SHORTEST, _LONGEST = 0.0001, 10.0  # seconds between a fault and another one that is aimed at it
 _NO_FAULT = 0.03  # the part of seeds without a fault
@@ -106,10 +80,9 @@ _ALL = 0.2  # the part of seeds with all kinds of faults
 _BACKGROUND = {"messages deleted": (0.0005, 3.0), "slow consumer": (1.0, 10.0), "sidecar replaced": (1.0, 10.0)}
 _REPEATED = 0.4  # the part of seeds in which one of these happens all the time in addition, with these pauses (seconds)
 _FACTOR = 20  # the number of an event is drawn up to this
-
-
-_PROFILES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("profiles.yaml").read_text())
-_PROFILED = 0.4  # the part of seeds with a profile
+_PROFILES: list[dict[str, Any]] = _DRAWN["profiles"]
+_PROFILED = 0.45  # the part of seeds with a profile
+_RANGES = {"hold": (0.001, 0.001), "delay": (0.001, 0.001), "pause": (0.0001, 0.01), "nth": (1, 1), "last": (1, 1)}
 
 
 def profile_of(seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -132,21 +105,15 @@ def chained(chance: random.Random, until: float, profile: dict[str, Any]) -> lis
 def _links(chance: random.Random, before: int, at: float, chain: list[dict[str, Any]]) -> Iterator[PlannedFault]:
     draw = 0.0
     for number, step in enumerate(chain, before + 1):
-        kind, hold = chance.choice(step["kinds"]), soon(chance, *step.get("hold", (1.0, 1.0)))
-        within = step.get("draw", (0.0, 1.0))
-        draw = draw if within == "same" else chance.uniform(*within)
+        kind, event, until = (chance.choice(step.get(name, [""])) for name in ("kinds", "events", "until"))
+        drawn = (round(soon(chance, *step.get(name, usual)), 5) for name, usual in _RANGES.items())
+        hold, delay, pause, nth, last = drawn
+        draw = draw if step.get("draw") == "same" else chance.uniform(*step.get("draw", (0.0, 1.0)))
         if "odd" in step:
             draw = (int(draw * 5_000) * 2 + step["odd"] + 0.5) / 10_000
-        follows, delay = step.get("follows", ""), soon(chance, *step["delay"]) if "delay" in step else 0.0
-        hold = max(hold, _ELECTION.get(kind, 0.0))
-        event, nth = chance.choice(step.get("events", [""])), int(soon(chance, 1, step.get("nth", 1) + 0.99))
-        ends, last = chance.choice(step.get("until", [""])), int(soon(chance, 1, step.get("last", 1) + 0.99))
-        at += delay + (hold if follows == "end" else 0.0)
-        pause = round(soon(chance, *step["pause"]), 5) if "pause" in step else None
-        hold = round(hold if WEIGHTS[kind.partition(" of the ")[0]][1] else 0.0, 4)
-        yield PlannedFault(
-            number, round(at, 5), kind, hold, draw, follows, round(delay, 5), event, nth, ends, last, pause
-        )
+        hold, follows = max(hold, _ELECTION.get(kind, 0.0)), step.get("follows", "")
+        at = round(at + delay + (hold if follows == "end" else 0.0), 5)
+        yield PlannedFault(number, at, kind, hold, draw, follows, delay, event, int(nth), until, int(last), pause)
 
 
 def soon(chance: random.Random, shortest: float = _SHORTEST, longest: float = _LONGEST) -> float:
@@ -157,15 +124,11 @@ def soon(chance: random.Random, shortest: float = _SHORTEST, longest: float = _L
 def schedule(
     chance: random.Random, until: float, *, among: dict[str, tuple[int, float]] = WEIGHTS
 ) -> list[PlannedFault]:
-    """Draw the faults of one seed.
+    """Draw the faults of one seed, which begin until a second.
 
-    Most seeds have a few kinds of faults, and wait for a few events, so that these meet each other often. A fault can
-    be followed by others that are aimed at it: they come soon after it begins or ends, when the sidecar recovers from
-    it. Most of these wait for an event, because what the sidecar does then takes only milliseconds: a connection, the
-    n-th event of any kind, a rare one such as the first `reader.stream_shorter`, or one of a kind that the run has
-    already caused (a number such as `~417` chooses the kind, rarer ones more often).
-
-    `until` is the latest begin of a fault, in seconds.
+    Most seeds have a few kinds of faults, and wait for a few events, so that these meet each other often. Faults that
+    follow another one come when the sidecar recovers from it. Most of these wait for an event, such as the n-th one of
+    any kind, or one of a kind that the run has already caused (a number such as `~417` chooses it, rare ones often).
     """
     if chance.random() < _NO_FAULT:
         return []

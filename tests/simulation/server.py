@@ -314,7 +314,9 @@ class SimulatedServer:
     def advise(self, subject: bytes, advisory: dict[str, Any]) -> None:
         """Send an advisory, a moment later."""
         if self._subscribers(subject):
-            self._send_after(self.world.moment(0.0005, rarely=self.late_reports, longest=0.5), subject, json.dumps(advisory).encode())
+            self._send_after(
+                self.world.moment(0.0005, rarely=self.late_reports, longest=0.5), subject, json.dumps(advisory).encode()
+            )
 
     def stream_created(self, stream: str) -> None:
         self._takers.clear()

@@ -22,10 +22,6 @@ _MOST_STEPS = 1_000_000  # events in one seed; usual are some ten thousand
 Planned: TypeAlias = Callable[[], None]
 
 
-class EndlessError(Exception):
-    """Something repeats without end."""
-
-
 class World:
     """Virtual time, in seconds since the world began, and its planned events. All draws come from the seed."""
 
@@ -66,7 +62,7 @@ class World:
             self.now, _, planned = heappop(events)
             self.steps += 1
             if self.steps > _MOST_STEPS:
-                raise EndlessError(f"at {self.now:.3f} s: more than {_MOST_STEPS} events")
+                raise RuntimeError(f"at {self.now:.3f} s: more than {_MOST_STEPS} events")
             planned()
         self.now = max(self.now, until)
 
