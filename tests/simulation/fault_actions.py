@@ -96,7 +96,7 @@ class FaultActions:
         """One direction holds what it carries: of one connection, or of all between a process and a server."""
         place = (self._scenario.witness if "witness" in fault.kind else self._server(fault)).place
         wires = self._network.between(f"sidecar{self._process(fault).number}", place)
-        chosen = wires if int(fault.draw * 100) % 2 else wires[int(fault.draw * 997) % 3 :][:1]
+        chosen = wires if int(fault.draw * 100) % 2 else wires[int(fault.draw * 997) % max(len(wires), 1) :][:1]
         for wire in chosen:
             wire.hold(to_server=fault.draw < 0.5, to_client=fault.draw >= 0.5)
         ends: list[Callable[[], object]] = [wire.reset if fault.is_odd else wire.release for wire in chosen]
