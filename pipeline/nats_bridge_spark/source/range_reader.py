@@ -61,8 +61,7 @@ def read_range(options: ReadOptions, schema: pa.Schema, part: SequenceRange) -> 
         UnreachableError: no server, or it went away for longer than a task waits.
         PipelineError: the server refuses.
     """
-    for messages in iterated(_Reading(options, part).portions()):
-        yield record_batch(messages, part.stream, schema)
+    yield from iterated(arriving_range(options, schema, part))
 
 
 def iterated(items: AsyncGenerator[_Item, None]) -> Iterator[_Item]:
