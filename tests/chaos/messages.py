@@ -24,13 +24,13 @@ def numbered(prefix: bytes, number: int, chance: random.Random) -> Message:
 
 
 def one_of_subjects(message: Message, subjects: int, subject: bytes = b"") -> Message:
-    """The same message on one of a few subjects, or on a certain one."""
+    """Return a copy of a message whose subject is one of a few, or `subject` if it is given."""
     prefix, _, token = message.subject.split(b".")
     return replace(message, subject=subject or b"%b.eu.%d" % (prefix, int(token) % subjects))
 
 
 def identified(message: Message, prefix: bytes, number: int) -> Message:
-    """The same message with an id, which it may have already."""
+    """Return a message with a `Nats-Msg-Id`: its own, or else one made of the prefix and the number."""
     if b"Nats-Msg-Id" in message.header_block:
         return message
     added = b"Nats-Msg-Id: %b-%d\r\n\r\n" % (prefix, number)

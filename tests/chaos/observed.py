@@ -28,7 +28,7 @@ _DELIVERED = re.compile(rb" \$JS\.ACK\.\w+\.chaos_(\S+?)\.1\.(\d+)\.")  # by the
 
 
 class Observed:
-    """What an observer has noted.
+    """Notes of an observer of one run, and the promises that they show to be broken.
 
     Args:
         now: returns the second of the run.

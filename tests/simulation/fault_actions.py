@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FaultActions:
-    """What each kind of fault does to a scenario."""
+    """Carries out the faults of a scenario, one method for each kind."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario

@@ -114,7 +114,7 @@ def read_in_blocks(
     def side(place: SideLocation, kind: int) -> Side:
         rows = [found_kinds[each] for each in (_EQUAL, kind) if each in found_kinds]
         if not rows:
-            raise PipelineError(f"{place.shown}: there are no messages any more")
+            raise PipelineError(f"{place.shown}: lost all its messages before they were read")
         messages, begin = sum(row["messages_sum"] for row in rows), min(row["sequence_min"] for row in rows)
         own = blocks.mapped(partial(_of_kind, kind), SCHEMA)
         return Side(place, place.name, messages, begin, max(row["until_max"] for row in rows), own)

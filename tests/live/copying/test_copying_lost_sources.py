@@ -64,14 +64,20 @@ async def _store_with_ids(here: Copies, first: int, messages: int) -> None:
         await here.peer.store(b"S.1", b"%d" % number, b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % number)
 
 
+async def _new_messages_are_copied(
+    server: NativeServer, enduring_peer: OpenPeer, new: int, *, with_ids: bool = False
+) -> None:
+    here, _, settings = await _after_a_loss(server, enduring_peer, kept=KEPT, copied=COPIED, new=new, with_ids=with_ids)
+    async with running(settings):
+        await here.holds(COPIED + new)
+        assert await here.source_sequences() == [*range(1, COPIED + 1), *range(KEPT + 1, KEPT + new + 1)]
+
+
 @by_turns("version, new", VERSIONS, [10, 35, 90])
 async def test_a_source_loses_more_than_is_compared(
     new: int, version: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
-    here, _, settings = await _after_a_loss(native_server(version), enduring_peer, kept=KEPT, copied=COPIED, new=new)
-    async with running(settings):
-        await here.holds(COPIED + new)
-        assert await here.source_sequences() == [*range(1, COPIED + 1), *range(KEPT + 1, KEPT + new + 1)]
+    await _new_messages_are_copied(native_server(version), enduring_peer, new)
 
 
 @by_turns("version", VERSIONS)
@@ -95,12 +101,7 @@ async def test_a_source_loses_more_messages_with_ids_than_are_compared(
     new: int, version: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
     """Publishers' ids have no times. Older copies show that it is the same stream."""
-    here, _, settings = await _after_a_loss(
-        native_server(version), enduring_peer, kept=KEPT, copied=COPIED, new=new, with_ids=True
-    )
-    async with running(settings):
-        await here.holds(COPIED + new)
-        assert await here.source_sequences() == [*range(1, COPIED + 1), *range(KEPT + 1, KEPT + new + 1)]
+    await _new_messages_are_copied(native_server(version), enduring_peer, new, with_ids=True)
 
 
 @by_turns("version", VERSIONS)

@@ -312,6 +312,19 @@ async def test_a_predecessor_that_is_removed_before_its_successor_is_here(
     assert run.counters.last_sequence_uncertain == late
 
 
+async def _purged_unnoticed(step: Steps, body: dict[str, Any] | None) -> None:
+    """Purge, and store a message before the sidecar reads the report."""
+    here, run = step.here, step.run
+    assert run is not None
+    purged, reported = run._follower.predecessors.purged, list[Purged]()
+    run._follower.predecessors.purged = reported.append  # type: ignore[method-assign]
+    assert (await here.peer.api(f"STREAM.PURGE.{here.name}", body))["success"]
+    await step.store("a")
+    await until(lambda: bool(reported))
+    purged(reported[0])
+    await until(lambda: run.counters.removals == 1)
+
+
 @pytest.mark.parametrize("subject_filter", ["a", "*", None])
 async def test_a_purge_that_is_reported_too_late_is_counted(
     subject_filter: str | None, newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
@@ -321,15 +334,8 @@ async def test_a_purge_that_is_reported_too_late_is_counted(
     async with stepping(here, url) as step:
         run = step.run
         assert run is not None
-        purged, reported = run._follower.predecessors.purged, list[Purged]()
-        run._follower.predecessors.purged = reported.append  # type: ignore[method-assign]
         await step.store("a", "a")
-        body = {"filter": f"{here.name}.{subject_filter}"} if subject_filter else None
-        assert (await here.peer.api(f"STREAM.PURGE.{here.name}", body))["success"]
-        await step.store("a")
-        await until(lambda: bool(reported))
-        purged(reported[0])
-        await until(lambda: run.counters.removals == 1)
+        await _purged_unnoticed(step, {"filter": f"{here.name}.{subject_filter}"} if subject_filter else None)
         await step.store("a")
         await here.native.until_sequence(4)
     assert [last_sequence_of(message) for message in here.native.messages] == [0, 1, 0, 3]
@@ -346,14 +352,8 @@ async def test_a_partial_purge_that_is_reported_too_late_is_counted(
     async with stepping(here, url) as step:
         run = step.run
         assert run is not None
-        purged, reported = run._follower.predecessors.purged, list[Purged]()
-        run._follower.predecessors.purged = reported.append  # type: ignore[method-assign]
         await step.store("a", "b", "c")
-        assert (await here.peer.api(f"STREAM.PURGE.{here.name}", {"seq": 2}))["success"]
-        await step.store("a")
-        await until(lambda: bool(reported))
-        purged(reported[0])
-        await until(lambda: run.counters.removals == 1)
+        await _purged_unnoticed(step, {"seq": 2})
         await step.store("a", "b")
         await here.native.until_sequence(6)
     assert [last_sequence_of(message) for message in here.native.messages] == [0, 0, 0, 0, 4, 2]
