@@ -1,12 +1,12 @@
 """Defines the data source `jetstream`, with its readers and writers, and makes it known to a session of Spark."""
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -16,15 +16,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from nats_bridge_spark.columns import DEFAULT, ddl
+from nats_bridge_spark.columns import DEFAULT, ddl, read_schema
 from nats_bridge_spark.errors import OptionError, marking
 from nats_bridge_spark.source.planning import CORES
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-    from nats_bridge_spark.source.read_options import ReadOptions
+from nats_bridge_spark.source.read_options import ReadOptions
 
 
 class JetStreamDataSource(DataSource):
@@ -67,9 +62,6 @@ class JetStreamDataSource(DataSource):
         return stream_writer(self.options, schema, overwrite)
 
     def _read(self, schema: StructType) -> tuple[ReadOptions, pa.Schema]:
-        from nats_bridge_spark.columns import read_schema
-        from nats_bridge_spark.source.read_options import ReadOptions
-
         options, columns = ReadOptions.of(self.options), read_schema(schema)
         if not options.payload and "data" in columns.names:
             raise OptionError("option payload: false reads no payloads, and the schema has a column data; drop one")

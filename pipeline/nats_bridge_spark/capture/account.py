@@ -1,10 +1,10 @@
 """Captures all streams of an account, each into a directory with its name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+from pyspark.sql import SparkSession
 
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.observability.printable import printable
@@ -19,9 +19,6 @@ from nats_bridge_spark.progress import watched
 from nats_bridge_spark.reports import as_json
 from nats_bridge_spark.session import Size
 from nats_bridge_spark.source.loop_thread import LoopThread
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(slots=True)

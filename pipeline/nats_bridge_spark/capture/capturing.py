@@ -1,11 +1,11 @@
 """Captures a stream chunk by chunk, and resumes where an earlier run has ended."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from pyspark.sql import SparkSession
 
 from nats_bridge.client.connection import Connection as OpenConnection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND
@@ -22,9 +22,6 @@ from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.reports import counted, more
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.stream_state import StreamState, state_of, stream_info
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)

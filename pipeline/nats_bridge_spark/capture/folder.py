@@ -16,22 +16,18 @@ operating system lock, which ends with its process, keeps two captures apart. It
 machine. Elsewhere, a capture ends when it finds a chunk of another one.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final, Self
 
 from pydantic import TypeAdapter
 
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp
+from nats_bridge_spark.capture.place import Place
 from nats_bridge_spark.errors import OptionError, PipelineError
-
-if TYPE_CHECKING:
-    from nats_bridge_spark.capture.place import Place
 
 SAVED: Final = "_stream.json"
 FORMAT: Final = "nats-bridge stream"
@@ -56,7 +52,7 @@ class SavedConsumer:
     acknowledged: int
 
     @classmethod
-    def of(cls, info: Json) -> SavedConsumer:
+    def of(cls, info: Json) -> Self:
         """Read `CONSUMER.INFO`."""
         config = info["config"]
         reached = info["delivered" if config.get("ack_policy") == "none" else "ack_floor"]
@@ -121,7 +117,7 @@ class SavedStream:
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n"
 
     @classmethod
-    def of_json(cls, text: str, place: str) -> SavedStream:
+    def of_json(cls, text: str, place: str) -> Self:
         """Read the file.
 
         Raises:

@@ -1,16 +1,16 @@
 """The Parquet files of a capture: written by Spark or in this process, and read by other jobs."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
 
 from nats_bridge_spark.capture.folder import SAVED, Capture, Chunk, capture_in
 from nats_bridge_spark.capture.place import Place
@@ -20,9 +20,6 @@ from nats_bridge_spark.session import run_here
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.range_reader import arriving
 from nats_bridge_spark.source.read_options import ReadOptions
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _SCHEMA: Final = pa.schema([(name, ARROW[COLUMNS[name]]) for name in CAPTURED])
 _ROWS: Final = 10_000
@@ -70,9 +67,6 @@ def write_chunk(
     if spark is None:
         run_here(loop, _write_here(options, place, path, written))
         return
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as f
-
     reader = spark.read.format("jetstream").schema(ddl(CAPTURED)).options(**options)
     seen = Observation()
     counted = f.count(f.lit(1)).alias("messages")

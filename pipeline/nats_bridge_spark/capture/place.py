@@ -3,8 +3,6 @@
 Both have the same few operations. Files on this machine are flushed to disk before they appear.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re
@@ -20,7 +18,7 @@ from nats_bridge_spark.errors import OptionError, PipelineError
 _ADDRESS: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):")
 
 
-def place_of(path: str) -> Place:
+def place_of(path: str) -> "Place":
     """Return the directory that a path or an address names.
 
     Raises:
@@ -69,7 +67,7 @@ class Place:
         # Not quoted, because Spark takes the text literally.
         return f"{'file' if self._is_local else 's3a'}://{self.at(path)}"
 
-    def below(self, name: str) -> Place:
+    def below(self, name: str) -> "Place":
         """Return a directory in it."""
         return Place(f"{self}/{name}", self.files, self.at(name))
 
