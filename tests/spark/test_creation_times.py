@@ -16,7 +16,7 @@ from nats_bridge_spark.columns import read_schema
 from nats_bridge_spark.errors import DataLostError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.sink.partition_write import PartitionWrite
-from nats_bridge_spark.sink.plan import TaskPlace
+from nats_bridge_spark.sink.stored_rows import TaskPlace
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.stream_reader import StreamReader
 from tests.live.creation_times import CHANGE_IT, change_creation_time

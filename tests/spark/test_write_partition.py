@@ -20,8 +20,9 @@ from nats_bridge_spark.connections import connection_of
 from nats_bridge_spark.errors import DataLostError, PipelineError, RowError, UnreachableError
 from nats_bridge_spark.sink import partition_write
 from nats_bridge_spark.sink.partition_write import PartitionWrite, WrittenPartition
-from nats_bridge_spark.sink.plan import RowLayout, TaskPlace, WriteOptions, WritePlan
+from nats_bridge_spark.sink.plan import RowLayout, WriteOptions, WritePlan
 from nats_bridge_spark.sink.rounds import Rounds
+from nats_bridge_spark.sink.stored_rows import TaskPlace
 from nats_conformance.native_servers import NativeServer
 from tests.live.copying.forgotten_ids import FORGETFUL, forgotten
 from tests.live.cut_wire import cut_wire
@@ -274,7 +275,7 @@ async def test_what_a_work_queue_still_holds_is_found(
 
 
 def batch_place(number: int) -> TaskPlace:
-    return TaskPlace(0, 0, query=f"query-{next(_writes)}", batch=number)
+    return TaskPlace(0, write=f"query-{next(_writes)}", batch=number)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

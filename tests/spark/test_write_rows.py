@@ -16,7 +16,7 @@ from nats_bridge_spark.errors import PipelineError, RowError
 from nats_bridge_spark.sink import bundling
 from nats_bridge_spark.sink.bundling import BundleBuilder
 from nats_bridge_spark.sink.plan import RowLayout, WriteOptions, WritePlan
-from nats_bridge_spark.sink.stored_rows import RowId, RowPlace, StoredRows, write_key
+from nats_bridge_spark.sink.stored_rows import GENERATED, StoredRows, TaskPlace
 from nats_bridge_spark.sink.writer import JetStreamWriter
 
 SCHEMA = pa.schema(
@@ -34,7 +34,7 @@ TARGET = Target.of(
     },
     "2.10.27",
 )
-PLACE = RowPlace(write_key("w"), 0, 3)
+PLACE = TaskPlace(3, write="w")
 
 
 def builder(layout: RowLayout, stored: StoredRows | None = None, **options: Any) -> BundleBuilder:
@@ -102,9 +102,9 @@ def test_rows_of_large_types_or_without_headers_are_the_same_operation() -> None
     block = rest[: int(header_size)]
     assert block.startswith(b"NATS/1.0\r\nNats-Msg-Id: ")
     assert rest[int(header_size) :] == b"x\r\n"
-    known = RowId.parse(block.split(b"\r\n")[1].partition(b": ")[2])
-    assert known is not None
-    assert (known.place, known.row) == (PLACE, 4)
+    message_id = block.split(b"\r\n")[1].partition(b": ")[2]
+    assert GENERATED.fullmatch(message_id)
+    assert message_id.startswith(b"%b4-" % PLACE.prefix)
 
 
 def test_slices_of_a_batch_have_their_own_headers() -> None:
@@ -122,9 +122,9 @@ def test_stored_rows_are_left_out_and_others_in_their_place_refused() -> None:
     rows = batch(*((f"s.{i}", b"x", []) for i in range(5)))
     stored = StoredRows(PLACE)
     for name, operation in operations_of(builder(RowLayout(0, 1, 2)).build(rows, 0))[1:3]:
-        known = RowId.parse(operation.split(b"Nats-Msg-Id: ")[1].split(b"\r\n")[0])
-        assert known is not None
-        stored.add(int(name) - 1, known.check)
+        generated = GENERATED.search(operation)
+        assert generated is not None
+        stored.add(int(name) - 1, int(generated["check"], 16))
     again = builder(RowLayout(0, 1, 2), stored)
     assert list(again.build(rows, 0).names) == [1, 4, 5]
     assert again.already == 2
@@ -156,9 +156,9 @@ def test_the_bytes_of_many_rows_are_those_of_each() -> None:
 def test_an_id_is_the_row_s_place_and_the_checksum_of_what_is_said() -> None:
     rows = batch(*((f"s.{i}", bytes([i % 256]) * i, None) for i in range(300)))
     for number, (_, data) in enumerate(operations_of(builder(RowLayout(0, 1)).build(rows, 7)), 7):
-        known = RowId.parse(data.split(b"Nats-Msg-Id: ")[1].split(b"\r\n")[0])
+        message_id = data.split(b"Nats-Msg-Id: ")[1].split(b"\r\n")[0]
         subject, payload = b"s.%d" % (number - 7), bytes([(number - 7) % 256]) * (number - 7)
-        assert known == RowId(PLACE, number, crc32(payload, crc32(subject)))
+        assert message_id == b"%b%d-%08x" % (PLACE.prefix, number, crc32(payload, crc32(subject)))
 
 
 def test_more_subjects_than_are_remembered_are_all_the_stream_s(monkeypatch: pytest.MonkeyPatch) -> None:

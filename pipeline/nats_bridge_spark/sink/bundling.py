@@ -41,7 +41,7 @@ import pyarrow.compute as pc
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge_spark.row_bundle import RowBundle, as_text, constant, first_with, joined
 from nats_bridge_spark.sink.plan import RowLayout
-from nats_bridge_spark.sink.stored_rows import RowPlace, StoredRows, said
+from nats_bridge_spark.sink.stored_rows import StoredRows, TaskPlace, said
 from nats_transforms import header_block
 from nats_transforms.republish import unpublishable
 
@@ -63,7 +63,7 @@ class BundleBuilder:
     """
 
     def __init__(
-        self, layout: RowLayout, place: RowPlace, target: Target, *, max_payload: int, check_subjects: bool = True
+        self, layout: RowLayout, place: TaskPlace, target: Target, *, max_payload: int, check_subjects: bool = True
     ) -> None:
         self.already = 0  # rows left out
         self.stored: StoredRows | None = None  # rows stored by an earlier attempt, which are left out

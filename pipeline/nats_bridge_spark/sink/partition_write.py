@@ -25,9 +25,9 @@ from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.row_bundle import rows_together
 from nats_bridge_spark.sink.bundling import BundleBuilder
-from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
+from nats_bridge_spark.sink.plan import WritePlan
 from nats_bridge_spark.sink.rounds import Rounds
-from nats_bridge_spark.sink.stored_rows import RowPlace, RowSearch, StoredRows, write_key
+from nats_bridge_spark.sink.stored_rows import RowSearch, StoredRows, TaskPlace
 
 _MOST_KNOWN: Final = 64
 
@@ -55,7 +55,6 @@ class PartitionWrite:
     def __init__(self, plan: WritePlan, task: TaskPlace) -> None:
         self._plan = plan
         self._task = task
-        self._place = RowPlace(write_key(task.query if plan.streaming else plan.write_id), task.batch, task.partition)
         self._rows = 0
         self._begun: tuple[Rounds, BundleBuilder] | None = None
         self._stack = contextlib.AsyncExitStack()
@@ -112,14 +111,14 @@ class PartitionWrite:
                 options.connection, client_name=f"nats-bridge-spark-write {options.stream}", no_echo=True
             )
         )
-        rounds = Rounds(plan, self._place, connection)
+        rounds = Rounds(plan, self._task, connection)
         self._stack.push_async_callback(rounds.close)
         info = await rounds.info()
-        self._key = self._task.query, str(info["created"])
+        self._key = self._task.write, str(info["created"])
         target = Target.of(info, connection.server_version)
         builder = BundleBuilder(
             plan.layout,
-            self._place,
+            self._task,
             target,
             max_payload=connection.client.max_payload,
             check_subjects=options.check_subjects,
@@ -139,7 +138,7 @@ class PartitionWrite:
             PipelineError: that cannot be seen (see `RowSearch.settle`).
         """
         plan = self._plan
-        search = RowSearch(self._connection.api, info, self._place, ids=plan.layout.brings_ids)
+        search = RowSearch(self._connection.api, info, self._task, ids=plan.layout.brings_ids)
         found = await search.rows(first, last)
         if self._task.attempt or found.found or (found.ids and (plan.streaming or plan.options.write_id)):
             await search.settle(found, last, plan.options.patience)

@@ -155,19 +155,3 @@ class WritePlan:
     def name(self) -> str:
         """The value of the option `writeId` that repeats this write."""
         return self.write_id if self.after is None else f"{self.write_id}@{self.after}"
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPlace:
-    """The identity of a Spark task.
-
-    Attributes:
-        attempt: 0 for the first one, as Spark counts: a retried stage restarts at 0.
-        query: the id of the streaming query; empty in a batch write.
-        batch: the micro-batch; 0 in a batch write.
-    """
-
-    partition: int
-    attempt: int
-    query: str = ""
-    batch: int = 0

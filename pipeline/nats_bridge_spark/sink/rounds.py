@@ -59,7 +59,7 @@ from nats_bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError
 from nats_bridge_spark.row_bundle import RowBundle, first_with
 from nats_bridge_spark.sink.plan import WritePlan
-from nats_bridge_spark.sink.stored_rows import RowPlace, RowSearch, StoredRows
+from nats_bridge_spark.sink.stored_rows import RowSearch, StoredRows, TaskPlace
 from nats_bridge_spark.source.stream_state import stream_info
 
 _Answer = TypeVar("_Answer")
@@ -80,7 +80,7 @@ class Rounds:
         interruptions: how often it had to read which rows were stored.
     """
 
-    def __init__(self, plan: WritePlan, place: RowPlace, connection: Connection) -> None:
+    def __init__(self, plan: WritePlan, place: TaskPlace, connection: Connection) -> None:
         self.patience = plan.options.patience
         self.interruptions = 0
         self._plan = plan

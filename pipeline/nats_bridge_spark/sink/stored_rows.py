@@ -3,10 +3,10 @@
 Message ids alone would let a row be stored twice once the stream has forgotten them (its `duplicate_window`). But
 stored messages keep their ids, so rows of an earlier attempt can be found as long as they exist.
 
-`spark-<write>-<batch>-<partition>-<row>-<check>`: the write (or the streaming query), the micro-batch (0 in a batch
-write), the partition, the row's number in it from 0, and the CRC-32 of subject, headers and payload. Another attempt
-gives the same rows the same ids, as long as its input is the same and in the same order; the check shows when it is
-not.
+`spark-<write>-<batch>-<partition>-<row>-<check>`: a hash of the write's name (or of the streaming query's id), the
+micro-batch, the partition, the row's number in it from 0, and the CRC-32 of subject, headers and payload. Another
+attempt gives the same rows the same ids, as long as its input is the same and in the same order; the check shows when
+it is not.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import re
 from array import array
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Final, Self
+from typing import Final
 
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.wire import Delivered
@@ -26,26 +26,36 @@ from nats_bridge_spark.errors import PipelineError, RowError
 from nats_bridge_spark.source.stream_state import removes_messages
 from nats_transforms import header_block
 
-_SHAPE = re.compile(rb"spark-([0-9a-f]{12})-([0-9]{1,18})-([0-9]{1,9})-([0-9]{1,18})-([0-9a-f]{8})")
-
-
-def write_key(name: str) -> bytes:
-    """Return the part of the ids that identifies a write."""
-    return hashlib.sha256(name.encode()).hexdigest()[:12].encode()
+GENERATED: Final = re.compile(
+    rb"spark-[0-9a-f]{12}-(?P<batch>[0-9]{1,18})-[0-9]{1,9}-(?P<row>[0-9]{1,18})-(?P<check>[0-9a-f]{8})"
+)
+"""A generated id."""
 
 
 @dataclass(frozen=True, slots=True)
-class RowPlace:
-    """The place of a task's rows in the whole write; the module describes it."""
+class TaskPlace:
+    """The identity of a Spark task, and the place of its rows in the whole write.
 
-    write: bytes
-    batch: int
+    Attributes:
+        attempt: 0 for the first one, as Spark counts: a retried stage restarts at 0.
+        write: the name of the write, or the id of the streaming query.
+        batch: the micro-batch; 0 in a batch write.
+    """
+
     partition: int
+    attempt: int = 0
+    write: str = ""
+    batch: int = 0
+
+    @property
+    def prefix_of_write(self) -> bytes:
+        """The beginning that the generated ids of the write share."""
+        return b"spark-%b-" % hashlib.sha256(self.write.encode()).hexdigest()[:12].encode()
 
     @property
     def prefix(self) -> bytes:
-        """The beginning that the ids of its rows share."""
-        return b"spark-%b-%d-%d-" % (self.write, self.batch, self.partition)
+        """The beginning that the generated ids of the task share."""
+        return b"%b%d-%d-" % (self.prefix_of_write, self.batch, self.partition)
 
     def wrong(self, row: int, why: str, subject: bytes | None = None) -> RowError:
         """Return the error for a row, which is known by its number and perhaps its subject."""
@@ -56,23 +66,6 @@ class RowPlace:
 def said(text: bytes) -> str:
     """Return a part of a message as an error shows it."""
     return printable(text.decode("utf-8", "replace"))[:200]
-
-
-@dataclass(frozen=True, slots=True)
-class RowId:
-    """The contents of a generated id; the module describes them."""
-
-    place: RowPlace
-    row: int
-    check: int
-
-    @classmethod
-    def parse(cls, value: bytes | None) -> Self | None:
-        """Read a header value. Return None if it is not a generated id."""
-        shape = _SHAPE.fullmatch(value) if value else None
-        if shape is None:
-            return None
-        return cls(RowPlace(shape[1], int(shape[2]), int(shape[3])), int(shape[4]), int(shape[5], 16))
 
 
 _ID = b"Nats-Msg-Id"
@@ -95,7 +88,7 @@ class StoredRows:
         earlier: whether a message of an earlier batch was read.
     """
 
-    place: RowPlace
+    place: TaskPlace
     keeps_ids: bool = False
     removes: bool = False
     ids: set[bytes] = field(default_factory=set)
@@ -105,22 +98,18 @@ class StoredRows:
 
     def take(self, batch: list[Delivered]) -> None:
         """Note the rows among messages, which may have been read before."""
-        place = self.place
-        prefix, mine = b"spark-%b-" % place.write, place.prefix
+        of_write, of_task = self.place.prefix_of_write, self.place.prefix
         for _, _, block, _ in batch:
             value = header_block.read(block, _ID) if block else None
             if value is None:
                 continue
-            if not value.startswith(prefix):
+            if not value.startswith(of_write):
                 if self.keeps_ids:
                     self.ids.add(value)
-                continue
-            row = RowId.parse(value)
-            if row is None:
-                continue
-            if value.startswith(mine):
-                self.add(row.row, row.check)
-            self.earlier |= row.place.batch < place.batch
+            elif generated := GENERATED.fullmatch(value):
+                if value.startswith(of_task):
+                    self.add(int(generated["row"]), int(generated["check"], 16))
+                self.earlier |= int(generated["batch"]) < self.place.batch
 
     def add(self, row: int, check: int) -> None:
         """Note that a row is stored, with this checksum."""
@@ -139,11 +128,12 @@ class StoredRows:
 
     def has(self, block: bytes) -> bool:
         """Return whether the message with this header block is, or was, stored."""
-        message_id = header_block.read(block, _ID)
-        known = RowId.parse(message_id)
-        if known is None:
+        message_id = header_block.read(block, _ID) or b""
+        generated = GENERATED.fullmatch(message_id)
+        if generated is None:
             return message_id in self.ids
-        return self.check_of(known.row) == known.check or self.was_removed(known.row)
+        row = int(generated["row"])
+        return self.check_of(row) == int(generated["check"], 16) or self.was_removed(row)
 
 
 class RowSearch:
@@ -153,7 +143,7 @@ class RowSearch:
         ids: whether to remember other ids.
     """
 
-    def __init__(self, api: JetStreamApi, info: Json, place: RowPlace, *, ids: bool) -> None:
+    def __init__(self, api: JetStreamApi, info: Json, place: TaskPlace, *, ids: bool) -> None:
         self._config = info["config"]
         counts_consumers = self._config.get("retention", "limits") != "limits"  # a work queue, or interest
         self._replay = Replay(api, str(self._config["name"]), headers_only=True, direct=counts_consumers)

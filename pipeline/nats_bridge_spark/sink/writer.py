@@ -18,7 +18,8 @@ from pyspark.taskcontext import TaskContext
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, PipelineError, marking
 from nats_bridge_spark.sink.partition_write import PartitionWrite, WrittenPartition
-from nats_bridge_spark.sink.plan import RowLayout, TaskPlace, WriteOptions, WritePlan
+from nats_bridge_spark.sink.plan import RowLayout, WriteOptions, WritePlan
+from nats_bridge_spark.sink.stored_rows import TaskPlace
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.stream_state import StreamState, state_of
 
@@ -129,9 +130,9 @@ def _task(plan: WritePlan) -> TaskPlace:
             "spark.speculation is on: two tries of a task would write at the same time, and only the stream's"
             " duplicate window would keep rows from being stored twice; turn it off"
         )
-    task = TaskPlace(partition=context.partitionId(), attempt=context.attemptNumber())
+    task = TaskPlace(context.partitionId(), context.attemptNumber(), plan.write_id)
     if not plan.streaming:  # which can be inside of foreachBatch
         return task
     if not reported("sql.streaming.queryId"):
         raise PipelineError("Spark does not report which streaming query a task is of: use PySpark 4.1 or newer")
-    return replace(task, query=reported("sql.streaming.queryId"), batch=int(reported("streaming.sql.batchId")))
+    return replace(task, write=reported("sql.streaming.queryId"), batch=int(reported("streaming.sql.batchId")))
