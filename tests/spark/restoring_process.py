@@ -67,9 +67,9 @@ async def restored(url: str, stream: str, created: str, stored: list[Stored], la
     """Restore messages up to a sequence; the counts."""
     history: Any = StoredHistory(stored, last)
     options = {"config": config_of(stream), "mark": MARK, "sourcing": None, **more}
-    work = StreamRestore(history=history, known=KnownStream(created), **options)
     async with connected(Connection(servers=(url,))) as connection:
-        await work.run(connection)
+        work = StreamRestore(connection, history=history, known=KnownStream(created), **options)
+        await work.run()
     return work.counts
 
 

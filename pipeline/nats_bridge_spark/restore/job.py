@@ -2,8 +2,9 @@
 
 import secrets
 import time
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
@@ -222,7 +223,7 @@ class _Job:
             else:
                 summary.orphans = self.loop.run(purge_orphans(self.connection.api, self.name, self.config["subjects"]))
                 metadata = {**self.config.get("metadata", {}), **self.mark.metadata(summary.last)}
-                self.loop.run(self._asked("STREAM.UPDATE", {**self.config, "metadata": metadata}))
+                self.loop.run(self._configured("STREAM.UPDATE", {**self.config, "metadata": metadata}))
         if summary.state != "held":
             self.loop.run(self._with_consumers(summary))
         summary.seconds = time.monotonic() - began
@@ -240,20 +241,14 @@ class _Job:
         summary.first, summary.last = max(reached + 1, self.begin), last
         if capture is None:
             return
-        work = StreamRestore(
-            config=self.config,
-            mark=self.mark,
-            sourcing=self.sourcing,
-            history=captured_history(self.saved.place, capture, last),
-            known=KnownStream.of(there),
-            reached=reached,
-        )
+        history, known = captured_history(self.saved.place, capture, last), KnownStream.of(there)
         with watched(None, f"restore {self.name}", total=last - reached) as progress:
             progress.kept = _KEPT
-            progress.enter("publishing", count=lambda: work.reached - reached)
             name = f"nats-bridge-restore {self.name}"
             with self.loop.within(connected(self.request.connection, client_name=name)) as connection:
-                run_here(self.loop, work.run(connection))
+                work = StreamRestore(connection, self.config, self.mark, self.sourcing, history, known, reached=reached)
+                progress.enter("publishing", count=lambda: work.reached - reached)
+                run_here(self.loop, work.run())
             progress.add(work.counts["restored"])
         summary.messages, summary.unselected = work.counts["restored"], work.counts["unselected"]
         summary.changed = work.counts["changed"]
@@ -273,19 +268,21 @@ class _Job:
         config = restoring_config(self.config, self.mark, secrets.token_hex(GENERATION // 2))
         if self.begin > 1:
             config["first_seq"] = self.begin
-        return await self._asked("STREAM.CREATE", config)
+        return await self._configured("STREAM.CREATE", config)
 
-    async def _asked(self, request: str, config: Json) -> Json:
-        """Return the stream as the server has it after a request."""
+    async def _configured(self, request: str, config: Json) -> Json:
+        remedy = f"use --without MEMBER to leave something out, and run it again: {_KEPT}"
+        configuring = self.connection.api.request(f"{request}.{self.name}", config)
+        return await self._accepted(configuring, "the server refuses its configuration", remedy)
+
+    async def _accepted(self, request: Awaitable[Json], refused: str, remedy: str) -> Json:
         try:
-            return await self.connection.api.request(f"{request}.{config['name']}", config)
+            return await request
         except ApiError as error:
             if error.retriable:
                 raise
-            raise PipelineError(
-                f"stream '{config['name']}': the server refuses its configuration: {error.description}"
-                f" ({error.err_code}); use --without MEMBER to leave something out, and run it again: {_KEPT}"
-            ) from None
+            why = f"stream '{self.name}': {refused}: {error.description} ({error.err_code}); {remedy}"
+            raise PipelineError(why) from None
 
     async def _with_consumers(self, summary: Summary) -> None:
         request, api = self.request, self.connection.api
@@ -307,16 +304,9 @@ class _Job:
             # Consumers of work queues receive everything, and without messages there is no position to resume at.
             resumes = request.consumers == "resume" and self.saved.capture is not None
             position = each.acknowledged if resumes else 0
-            config: dict[str, Any] = consumer_config(each.config, position, summary.last)
-            try:
-                await api.create_durable(self.name, config)
-            except ApiError as error:
-                if error.retriable:
-                    raise
-                raise PipelineError(
-                    f"stream '{self.name}': is restored; the server refuses consumer '{each.name}':"
-                    f" {error.description} ({error.err_code}); --consumers none leaves all out"
-                ) from None
+            creating = api.create_durable(self.name, consumer_config(each.config, position, summary.last))
+            refused = f"is restored; the server refuses consumer '{each.name}'"
+            await self._accepted(creating, refused, "--consumers none leaves all out")
             made.append(each.name)
         summary.consumers = tuple(made)
 

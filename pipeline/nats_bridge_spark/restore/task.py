@@ -96,15 +96,17 @@ class _Selected:
     changed: list[int]
 
 
-@dataclass(slots=True)
+@dataclass
 class StreamRestore:
     """The restore of one stream.
 
     Attributes:
         history: the captured messages; they end with the last sequence of the stream.
         counts: the numbers of messages that were `restored`, `unselected` and `changed`.
+        reached: the last sequence that the stream has.
     """
 
+    connection: Connection
     config: Json
     mark: RestoreMark
     sourcing: Sourcing | None
@@ -113,13 +115,15 @@ class StreamRestore:
     counts: dict[str, int] = field(default_factory=lambda: {"restored": 0, "unselected": 0, "changed": 0})
     reached: int = 0
     _counted: int = 0  # the last sequence that counts have
+    _fillers: int = 0  # that the stream may contain
 
-    @property
-    def stream(self) -> str:
-        """The name of the stream."""
-        return str(self.config["name"])
+    def __post_init__(self) -> None:
+        self._stream = str(self.config["name"])
+        self._probe = probe_of(self._stream)
+        self._is_random = self.sourcing is not None and any(part.is_random for part in self.sourcing.transforms)
+        self._destination = self._new_destination if self._is_random else lru_cache(_SUBJECTS)(self._new_destination)
 
-    async def run(self, connection: Connection) -> None:
+    async def run(self) -> None:
         """Restore the messages.
 
         Raises:
@@ -133,7 +137,7 @@ class StreamRestore:
         while True:
             before = self.reached
             try:
-                return await _Round(self, connection).run()
+                return await self._round()
             except (InterruptedPublishingError, ApiError) as error:
                 if isinstance(error, ApiError) and not error.passing:
                     raise
@@ -143,78 +147,56 @@ class StreamRestore:
             try:
                 async with asyncio.timeout_at(until):
                     await LEADER_AWAY.pause()
-                    await connection.connected()
+                    await self.connection.connected()
             except TimeoutError:
                 raise UnreachableError(
-                    f"stream '{self.stream}' at {', '.join(connection.servers)} takes nothing for {_PATIENCE:g} s"
+                    f"stream '{self._stream}' at {', '.join(self.connection.servers)} takes nothing for {_PATIENCE:g} s"
                     f" ({why}); run the restore again"
                 ) from None
 
-    def count(self, rows: _Selected, after: int) -> None:
-        """Count rows after a sequence, each once."""
-        after = max(after, self._counted)
-        new = len(rows.messages.behind(after))
-        self.counts["restored"] += new
-        self.counts["unselected"] += len(rows.sequences) - bisect_right(rows.sequences, after) - new
-        self.counts["changed"] += len(rows.changed) - bisect_right(rows.changed, after)
-        self._counted = max(self._counted, rows.sequences[-1])
-
-
-class _Round:
-    """One attempt, from the present end of the stream to the end of the history or an interruption."""
-
-    def __init__(self, work: StreamRestore, connection: Connection) -> None:
-        self._work = work
-        self._connection = connection
-        self._stream = work.stream
-        self._probe = probe_of(work.stream)
-        self._limit = connection.client.max_payload
-        self._fillers = 0  # that the stream may contain
-        self._is_random = work.sourcing is not None and any(part.is_random for part in work.sourcing.transforms)
-        self._ids: dict[bytes, None] = {}  # that the stream may remember, in the order of sending
-        self._destination = self._new_destination if self._is_random else lru_cache(_SUBJECTS)(self._new_destination)
-
-    async def run(self) -> None:
-        work, api = self._work, self._connection.api
-        info = await stream_info(self._connection, self._stream)
-        if work.known.differs(str(info["created"]), Bounds.of(info)):
+    async def _round(self) -> None:
+        """Go from the present end of the stream to the end of the history, or to an interruption."""
+        api = self.connection.api
+        info = await stream_info(self.connection, self._stream)
+        if self.known.differs(str(info["created"]), Bounds.of(info)):
             raise DataLostError(f"stream '{self._stream}' was recreated while it was restored: run the restore again")
-        if RestoreMark.of(info["config"]) != (work.mark, None):
+        if RestoreMark.of(info["config"]) != (self.mark, None):
             raise PipelineError(f"stream '{self._stream}': was changed by another process while it was restored")
         generation = secrets.token_hex(GENERATION // 2)
-        info = await api.request(f"STREAM.UPDATE.{self._stream}", restoring_config(work.config, work.mark, generation))
+        info = await api.request(f"STREAM.UPDATE.{self._stream}", restoring_config(self.config, self.mark, generation))
         self._place = constant(subject_of(self._stream, generation, "").encode())
-        self._target = Target.of(info, self._connection.server_version)
-        last = await last_sequence_after_sent(self._connection, self._stream, self._probe.encode())
-        if last < work.reached:
+        self._target = Target.of(info, self.connection.server_version)
+        last = await last_sequence_after_sent(self.connection, self._stream, self._probe.encode())
+        if last < self.reached:
             raise DataLostError(
                 f"stream '{self._stream}' has lost messages that it had stored: it ends at sequence {last}, and ended"
-                f" at {work.reached}; run the restore again"
+                f" at {self.reached}; run the restore again"
             )
-        work.reached = last
+        self.reached = last
         await self._purge_fillers()
         held = await self._end_of_stream(last)
+        self._ids: dict[bytes, None] = {}  # that the stream may remember, in the order of sending
         self._next = last + 1
-        async with publishing(self._connection, self._stream, last) as self._publishing:
+        async with publishing(self.connection, self._stream, last) as self._publishing:
             try:
-                async with contextlib.aclosing(work.history.rows(max(1, last - CHECKED + 1))) as batches:
+                async with contextlib.aclosing(self.history.rows(max(1, last - CHECKED + 1))) as batches:
                     async for batch in batches:
                         for piece in pieces(batch):
                             rows = self._selected(piece)
                             self._compare(rows, last, held)
-                            work.count(rows, last)
+                            self._count(rows, last)
                             await self._publish(rows)
-                            work.reached = self._publishing.confirmed
-                await self._send(_NOTHING, work.history.last + 1)
+                            self.reached = self._publishing.confirmed
+                await self._send(_NOTHING, self.history.last + 1)
                 await self._publishing.settled()
             finally:
-                work.reached = self._publishing.confirmed
+                self.reached = self._publishing.confirmed
         await self._purge_fillers()
 
     async def _end_of_stream(self, last: int) -> dict[int, _Stored]:
         """Return the messages at the stream's end by sequence, after waiting until their ids are forgotten."""
         held, newest_id = dict[int, _Stored](), b""
-        replay = Replay(self._connection.api, self._stream)
+        replay = Replay(self.connection.api, self._stream)
         async for subject, reply, block, payload in messages(replay, max(1, last - CHECKED + 1), last):
             held[AckReply.parse(reply).stream_sequence] = (subject, block, payload)
             newest_id = header_block.read(block, _ID) or newest_id
@@ -248,18 +230,17 @@ class _Round:
                     ids[at] = message_id
             blocks = pa.array(texts, pa.binary())
         messages = RowBundle(names, subjects, blocks, payloads)
-        if above := messages.first_above(self._limit):
+        limit = self.connection.client.max_payload
+        if above := messages.first_above(limit):
             at, total = above
             raise RowError(
-                f"message {names[at]}: has {total} bytes, more than the {self._limit} that the server takes"
-                " (max_payload)"
+                f"message {names[at]}: has {total} bytes, more than the {limit} that the server takes (max_payload)"
             )
         return _Selected(messages, ids, numbers, changed)
 
     def _new_destination(self, subject: bytes) -> bytes | None:
         """Return the destination of a message; None for an unselected one."""
-        sourcing = self._work.sourcing
-        destination = subject if sourcing is None else sourcing.destination(subject)
+        destination = subject if self.sourcing is None else self.sourcing.destination(subject)
         code = None if destination is None else unpublishable(destination)
         # A stream of advisories receives its own ones.
         if destination and code is not None and (code, destination[:10]) != ("reserved", b"$JS.EVENT."):
@@ -273,6 +254,15 @@ class _Round:
             block = block.replace(b"\n" + HEADER + b":", b"\n" + TWIN_HEADER + b":")
         block = header_block.remove_prefix(header_block.remove(block, b"Nats-Request-Info"), b"Nats-Batch-")
         return self._target.with_renamed(self._target.without_withheld(block))
+
+    def _count(self, rows: _Selected, after: int) -> None:
+        """Count rows after a sequence, each once."""
+        after = max(after, self._counted)
+        new = len(rows.messages.behind(after))
+        self.counts["restored"] += new
+        self.counts["unselected"] += len(rows.sequences) - bisect_right(rows.sequences, after) - new
+        self.counts["changed"] += len(rows.changed) - bisect_right(rows.changed, after)
+        self._counted = max(self._counted, rows.sequences[-1])
 
     def _compare(self, rows: _Selected, last: int, held: dict[int, _Stored]) -> None:
         if self._is_random or rows.sequences[0] > last:
@@ -327,7 +317,7 @@ class _Round:
                 await self._purge_fillers()
 
     async def _purge_fillers(self) -> None:
-        await self._connection.api.request(f"STREAM.PURGE.{self._stream}", {"filter": FILLER})
+        await self.connection.api.request(f"STREAM.PURGE.{self._stream}", {"filter": FILLER})
         self._fillers = 0
 
     async def _forgotten(self, message_id: bytes) -> None:
@@ -335,7 +325,7 @@ class _Round:
         headers = {**_UNLIKELY, _ID.decode(): message_id.decode("utf-8", "replace")}
         while True:
             try:
-                await self._connection.api.store(self._probe, b"", headers)
+                await self.connection.api.store(self._probe, b"", headers)
             except ApiError as error:
                 if error.err_code != _WRONG_LAST_ID:
                     raise
