@@ -7,12 +7,11 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from nats_bridge.client.connection import Connection as OpenConnection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import ApiError, NotPermittedError
 from nats_bridge.settings import Connection
-from nats_bridge_spark.capture.folder import Capture, CaptureExtent, CaptureFolder, SavedConsumer, SavedStream
+from nats_bridge_spark.capture.folder import STAGING, Capture, CaptureExtent, CaptureFolder, SavedConsumer, SavedStream
 from nats_bridge_spark.capture.parquet_files import WrittenChunk, end_of_chunk, tasks_for, write_chunk
 from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.connections import connected, options_of_stream
@@ -183,7 +182,7 @@ class _Capturing:
         self._messages()
         if before is not None:
             self.result.removed += self.folder.known.missing - before
-        self.folder.save(self._saved(), self.folder.known.extent)
+        self.folder.save(self.folder.known.extent, self._saved())
 
     def _messages(self) -> None:
         progress, folder = self.progress, self.folder
@@ -210,8 +209,8 @@ class _Capturing:
 
     def _chunk(self, first: int, end: int, tasks: int, before: StreamState) -> Facts:
         """Capture one range and publish the chunk. Return the stream's state afterwards."""
-        folder, wanted = self.folder, self.wanted
-        path = folder.staging(end)
+        wanted, path = self.wanted, f"{STAGING}/{end}"
+        self.place.remove(path)
         # Count messages that the stream removes automatically anywhere, because buckets always remove replaced ones.
         counts = before.removes and not self._may_begin_move
         may_miss = counts or self._may_begin_move or wanted.allow_gaps
@@ -229,8 +228,7 @@ class _Capturing:
                 return after
         if not counts:
             self._require_whole(first, end, written, before, after.state)
-        sizes = folder.staged(path) if written.messages else []
-        folder.publish(path, end, written.messages, after.state.known.messages)
+        sizes = self.folder.publish(path, end, written.messages, after.state.known.messages)
         self.progress.add(written.messages)
         result = self.result
         result.messages += written.messages
@@ -261,7 +259,7 @@ class _Capturing:
         if wanted is not None:
             begin = wanted if isinstance(self.wanted.begin, int) else max(begin, wanted)
         extent = CaptureExtent(state.created, self.wanted.subjects, begin, state.known.messages, begin, begin)
-        self.folder.save(self._saved(), extent)
+        self.folder.save(extent, self._saved())
 
     def _sequence(self, given: int | str | None, after: int = 0) -> int | None:
         """Return a sequence; for a time (RFC 3339), `after` more than that of the last message stored before it."""
@@ -291,12 +289,11 @@ class _Capturing:
 
         The gap is recorded, or raises an error. If the stream may have caused it automatically, it is only counted.
         """
-        folder, first = self.folder, self.folder.known.next
+        first, extent = self.folder.known.next, self.folder.known.extent
         if begins <= first:
             return first
         if self._may_begin_move:
-            extent = replace(folder.known.extent, begin=begins, covered=begins, next=begins)
-            folder.save(folder.known.saved, extent)
+            self.folder.save(replace(extent, begin=begins, covered=begins, next=begins))
             return begins
         if drops:
             return first
@@ -305,7 +302,8 @@ class _Capturing:
                 f"stream '{self.wanted.stream}': messages {first} to {begins - 1} were removed and not captured:"
                 " use --allow-gaps to continue without them"
             )
-        folder.skip(first, begins - 1)
+        gaps = (*extent.gaps, (first, begins - 1))
+        self.folder.save(replace(extent, covered=begins, next=begins, gaps=gaps))
         self.progress.say(f"{self.progress.job}: messages {first} to {begins - 1} were removed: noted as a gap")
         return begins
 
@@ -340,23 +338,18 @@ async def saved_stream(connection: Connection, stream: str) -> SavedStream:
     Raises:
         PipelineError: the stream does not exist.
     """
+    consumers: tuple[SavedConsumer, ...] | None
     async with connected(connection) as opened:
         while True:
             info = await stream_info(opened, stream)
             try:
-                consumers = await _durable_consumers(opened, stream)
+                listed = await opened.api.consumers(stream)
+                consumers = tuple(SavedConsumer.of(each) for each in listed if each["config"].get("durable_name"))
+            except NotPermittedError:
+                consumers = None
             except ApiError as error:
                 if error.err_code != STREAM_NOT_FOUND:
                     raise
                 continue  # it was deleted between the two requests, so the first one fails now, or names its successor
             now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             return SavedStream(info["config"], consumers, opened.server_version, now)
-
-
-async def _durable_consumers(opened: OpenConnection, stream: str) -> tuple[SavedConsumer, ...] | None:
-    """Return the stream's durable consumers; None if the user may not list them."""
-    try:
-        listed = await opened.api.consumers(stream)
-    except NotPermittedError:
-        return None
-    return tuple(SavedConsumer.of(each) for each in listed if each["config"].get("durable_name"))

@@ -269,59 +269,45 @@ class CaptureFolder:
         assert self.capture is not None, "a capture begins before it resumes"
         return self.capture
 
-    def save(self, saved: SavedStream, extent: CaptureExtent) -> None:
-        """Save the stream's present configuration and the extent of the capture."""
-        saved = replace(saved, extent=extent)
+    def save(self, extent: CaptureExtent, saved: SavedStream | None = None) -> None:
+        """Save the extent of the capture, and the stream's present configuration if it was requested again."""
+        saved = replace(saved or self.known.saved, extent=extent)
         self._place.replace(SAVED, saved.to_json())
         self.capture = Capture(saved, extent, self.capture.chunks if self.capture else ())
 
-    def skip(self, first: int, last: int) -> None:
-        """Note that messages are missing at the end."""
-        held = self.known
-        gaps = (*held.extent.gaps, (first, last))
-        self.save(held.saved, replace(held.extent, covered=last + 1, next=last + 1, gaps=gaps))
-
-    def staging(self, last: int) -> str:
-        """Return an unused path for the files of the chunk that ends at a sequence."""
-        path = f"{STAGING}/{last}"
-        self._place.remove(path)
-        return path
-
-    def staged(self, path: str) -> list[int]:
-        """Return the sizes of the Parquet files at a path, and remove other files of Spark."""
-        found = []
-        for name in self._place.names(path):
-            if name.endswith(".parquet") and not name.startswith((".", "_")):
-                found.append(self._place.size(f"{path}/{name}") or 0)
-            else:
-                self._place.remove(f"{path}/{name}")
-        return found
-
-    def publish(self, path: str, last: int, messages: int, seen: tuple[MessageStamp, ...]) -> None:
-        """Let the chunk whose files are at a path appear.
+    def publish(self, path: str, last: int, messages: int, seen: tuple[MessageStamp, ...]) -> list[int]:
+        """Let the chunk whose files are at a path appear, without other files of Spark.
 
         Args:
             messages: the number of messages; for 0, only the range is recorded.
             seen: messages that identify the stream from now on; empty to keep the known ones.
 
+        Returns:
+            The sizes of its files.
+
         Raises:
             PipelineError: another capture has written to the folder.
         """
-        held = self.known
+        held, place, sizes = self.known, self._place, list[int]()
         if messages:
+            for file in place.names(path):
+                if file.endswith(".parquet") and not file.startswith((".", "_")):
+                    sizes.append(place.size(f"{path}/{file}") or 0)
+                else:
+                    place.remove(f"{path}/{file}")
             chunk = Chunk(held.covered, last, messages)
-            alone = PipelineError(f"{self._place}: another capture has written to it: run one at a time")
-            if {*_chunks(self._place)} != {*held.chunks}:
+            alone = PipelineError(f"{place}: another capture has written to it: run one at a time")
+            if {*_chunks(place)} != {*held.chunks}:
                 raise alone
-            self._place.make(MESSAGES)
+            place.make(MESSAGES)
             try:
-                self._place.move(path, chunk.folder)
+                place.move(path, chunk.folder)
             except FileNotFoundError:
                 raise alone from None
             self.capture = held = replace(held, chunks=(*held.chunks, chunk))
-        extent = replace(held.extent, covered=held.covered, next=last + 1, seen=seen or held.extent.seen)
-        self.save(held.saved, extent)
-        self._place.remove(STAGING)
+        self.save(replace(held.extent, covered=held.covered, next=last + 1, seen=seen or held.extent.seen))
+        place.remove(STAGING)
+        return sizes
 
     def _finish_moving(self) -> None:
         """Move files that an interrupted run had not moved yet, where files are moved one by one."""
