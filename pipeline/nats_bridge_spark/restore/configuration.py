@@ -97,9 +97,8 @@ def probe_of(stream: str) -> str:
 
 def restored_config(saved: Json, name: str, subjects: Sequence[str], without: Collection[str]) -> Json:
     """Return the configuration that a restored stream ends with, without its mark."""
-    config = {member: value for member, value in saved.items() if member not in (*_NEVER, *without)}
+    config = {member: value for member, value in saved.items() if member not in ("metadata", *_NEVER, *without)}
     metadata = {key: value for key, value in (saved.get("metadata") or {}).items() if not key.startswith("_nats.")}
-    config.pop("metadata", None)
     if metadata and "metadata" not in without:
         config["metadata"] = metadata
     return {**config, "name": name, "subjects": list(subjects or saved.get("subjects") or [name])}

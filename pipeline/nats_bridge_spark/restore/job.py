@@ -155,8 +155,11 @@ def restore(request: RestoreRequest) -> list[Summary]:
 def _found(request: RestoreRequest) -> list[_Saved]:
     """Return the captures that are wanted, by name."""
     place = place_of(request.directory)
-    places = [place] if place.size(SAVED) is not None else map(place.below, place.names())
-    found = [_saved(each) for each in places if each.size(SAVED) is not None]
+    found = [
+        _Saved(each, SavedStream.of_json(text, f"{each}/{SAVED}"), capture_in(each))
+        for each in ([place] if place.size(SAVED) is not None else map(place.below, place.names()))
+        if (text := each.read(SAVED)) is not None
+    ]
     if not found:
         raise OptionError(f"{place}: holds no capture: there is no {SAVED}; nats-bridge capture writes it")
     names = [each.stream.name for each in found]
@@ -172,11 +175,6 @@ def _found(request: RestoreRequest) -> list[_Saved]:
         if given is not None and len(chosen) > 1:
             raise OptionError(f"{option}: is for one stream, and {place} has {', '.join(names)}: use --stream NAME")
     return chosen
-
-
-def _saved(place: Place) -> _Saved:
-    stream = SavedStream.of_json(place.read(SAVED) or "", f"{place}/{SAVED}")
-    return _Saved(place, stream, capture_in(place))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,23 +27,16 @@ async def purge_orphans(api: JetStreamApi, stream: str, subjects: Collection[str
         metadata = f"{store}.M.>"
         if store == chunks or not store.startswith("$O.") or metadata not in subjects:
             continue
-        named = await _named(api, stream, metadata)
-        if named is None:
-            continue
+        replay = Replay(api, stream, (metadata,))
+        described = [payload async for batch in replay.last_per_subject() for *_, payload in batch]
+        try:
+            named = {"" if each.get("deleted") else str(each["nuid"]) for each in map(json.loads, described)}
+        except (ValueError, KeyError, AttributeError):
+            continue  # any chunk may belong to an object whose metadata cannot be read
         for subject in await _subjects(api, stream, chunks):
             if subject.rpartition(".")[2] not in named:
                 purged += int((await api.request(f"STREAM.PURGE.{stream}", {"filter": subject}))["purged"])
     return purged
-
-
-async def _named(api: JetStreamApi, stream: str, metadata: str) -> set[str] | None:
-    """Return the ids in the metadata of objects; None if any of it cannot be read."""
-    replay = Replay(api, stream, (metadata,))
-    described = [payload async for batch in replay.last_per_subject() for *_, payload in batch]
-    try:
-        return {"" if each.get("deleted") else str(each["nuid"]) for each in map(json.loads, described)}
-    except (ValueError, KeyError, AttributeError):
-        return None
 
 
 async def _subjects(api: JetStreamApi, stream: str, filtered: str) -> list[str]:
