@@ -446,7 +446,7 @@ async def test_a_stream_that_stays_full_is_an_error(url: str, peer: RawPeer, uni
     writing = PartitionWrite(plan_of(url, stream), TaskPlace(0, 0))
     try:
         adding = asyncio.create_task(ended(writing, rows(stream, 0, 1200)))
-        await until(lambda: writing._begun is not None and writing._begun[0].waits)
+        await until(lambda: writing._begun is not None and writing._begun[0]._present.waiting)
         _rounds(writing).patience = 0.5
         with pytest.raises(PipelineError, match=rf"stream '{stream}' takes no messages: it is full, for 0\.5 s; make"):
             await adding

@@ -4,9 +4,7 @@ The problem: a repeated task must not store a row twice, and a Python loop over 
 
 The idea: each message carries an id, and whole columns are joined to whole columns of header blocks.
 
-* Rows without ids get one: the task's prefix, the row's number in the partition from 0, a dash, and a CRC-32 of
-  subject, headers and payload in eight hexadecimal digits. A later attempt of the task reads the stored ids
-  (`StoredRows`), and leaves these rows out. The check detects rows that come in another order the second time.
+* Rows without ids get one (`stored_rows`). A later attempt of the task leaves out those whose ids are stored.
 * Rows with ids keep them, in their own column or as `Nats-Msg-Id` in their headers.
 * If ids are the only headers and all are plain text, the blocks are joined column by column. Rows with headers are
   built one by one (`_identified`).

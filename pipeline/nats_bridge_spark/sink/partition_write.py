@@ -60,13 +60,7 @@ class PartitionWrite:
         self._stack = contextlib.AsyncExitStack()
 
     async def add(self, batch: pa.RecordBatch) -> None:
-        """Write a batch of rows. Returns when it is in flight.
-
-        Raises:
-            RowError: a row cannot be written, or the stream refuses it.
-            UnreachableError: no server, for longer than the patience allows.
-            PipelineError: the stream is missing, full for too long, or another one.
-        """
+        """Write a batch of rows. Returns when it is in flight. Raises the errors of `BundleBuilder` and `Rounds`."""
         if not batch.num_rows:
             return
         rounds, builder = self._begun = self._begun or await self._begin(batch)
@@ -76,11 +70,7 @@ class PartitionWrite:
         self._rows += batch.num_rows
 
     async def finish(self) -> WrittenPartition:
-        """Wait until all rows are known to be stored.
-
-        Returns:
-            The result of the write. Raises the errors of `add`.
-        """
+        """Return the result, once all rows are known to be stored. Raises the errors of `add`."""
         if self._begun is None:
             return WrittenPartition()
         rounds, builder = self._begun
@@ -90,7 +80,7 @@ class PartitionWrite:
             _written.move_to_end(self._key)
             while len(_written) > _MOST_KNOWN:
                 _written.popitem(last=False)
-        return WrittenPartition(self._rows, rounds.duplicates + builder.already, rounds.interruptions)
+        return WrittenPartition(self._rows, rounds.counters.duplicates + builder.already, rounds.interruptions)
 
     async def close(self) -> None:
         """Close the connection. Unconfirmed messages stay unknown."""
@@ -132,16 +122,12 @@ class PartitionWrite:
         return rounds, builder
 
     async def _stored(self, info: Json, first: int, last: int) -> StoredRows:
-        """Return the task's rows in the target, after waiting for everything that an earlier attempt had in flight.
-
-        Raises:
-            PipelineError: that cannot be seen (see `RowSearch.settle`).
-        """
+        """Return the task's rows in the target, after waiting for everything that an earlier attempt had in flight."""
         plan = self._plan
-        search = RowSearch(self._connection.api, info, self._task, ids=plan.layout.brings_ids)
+        search = RowSearch(self._connection.api, info, plan, self._task)
         found = await search.rows(first, last)
         if self._task.attempt or found.found or (found.ids and (plan.streaming or plan.options.write_id)):
-            await search.settle(found, last, plan.options.patience)
+            await search.settle(found, last)
         return found
 
     async def _first(self, info: Json) -> int:

@@ -77,18 +77,19 @@ class Rounds:
 
     Attributes:
         patience: seconds for which the server may be down, or the stream refuse to store.
+        counters: `duplicates` is the number of rows that the stream has answered to be duplicates.
         interruptions: how often it had to read which rows were stored.
     """
 
     def __init__(self, plan: WritePlan, place: TaskPlace, connection: Connection) -> None:
         self.patience = plan.options.patience
+        self.counters = CopyCounters()
         self.interruptions = 0
         self._plan = plan
         self._place = place
         self._connection = connection
         self._stream = plan.options.stream
         self._where = f"stream '{self._stream}'"
-        self._counters = CopyCounters()
         self._known = plan.known
         self._probe = b""
         self._error: BaseException | None = None
@@ -103,19 +104,9 @@ class Rounds:
         self._reconnects = 0  # of the connection, when the present round began
 
     @property
-    def duplicates(self) -> int:
-        """The number of rows that the stream has answered to be duplicates."""
-        return self._counters.duplicates
-
-    @property
     def last(self) -> int:
         """The stream's last sequence when the newest row was confirmed."""
         return self._present.confirmed[1]
-
-    @property
-    def waits(self) -> bool:
-        """Whether the stream is full at the moment, so that the task waits for room in it."""
-        return self._publisher is not None and self._publisher.waiting
 
     async def open(self, probe: bytes, info: Json) -> int:
         """Begin the first round. Return the stream's last sequence.
@@ -154,8 +145,7 @@ class Rounds:
         """
         self._idle = False
         while True:
-            publisher = self._present
-            await publisher.settled()
+            await self._present.settled()
             # Writes by others arrive before the answer; then everything is requested again.
             await self._connection.flush()
             self._forget_stored()
@@ -224,11 +214,11 @@ class Rounds:
             self._check_subjects(target)
         reconnects = self._connection.reconnects
         if self._in_flight:
-            search = RowSearch(self._connection.api, info, self._place, ids=self._plan.layout.brings_ids)
+            search = RowSearch(self._connection.api, info, self._plan, self._place)
             stored = await search.rows(self._in_flight[0][1] + 1, last)
             # Messages that the previous connection has in flight may arrive after this connection's request.
             if reconnects > self._reconnects and target.window_ns < _LONG_WINDOW:
-                await search.settle(stored, last, self._plan.options.patience)
+                await search.settle(stored, last)
             left = [(_left(messages, stored), behind) for messages, behind in self._in_flight]
             self._in_flight = deque(each for each in left if each[0])
         self._reconnects = reconnects
@@ -243,7 +233,7 @@ class Rounds:
         await self._close_round()
         life = self._life = RoundLife(self._interrupted, self._failed)
         publisher = self._publisher = Publisher(
-            Outlet(self._connection, f"write to {self._stream}", self._counters, RuleMetrics()),
+            Outlet(self._connection, f"write to {self._stream}", self.counters, RuleMetrics()),
             target,
             Terms(exclusive=True),
             life,
@@ -333,7 +323,7 @@ class Rounds:
             if stuck > self.patience:
                 what = (
                     "takes no messages: it is full"
-                    if self.waits
+                    if self._present.waiting
                     else f"confirms no messages ({self._reason or 'no answers'})"
                 )
                 self._life.fail(

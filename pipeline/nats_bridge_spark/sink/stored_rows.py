@@ -23,6 +23,7 @@ from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.stream_range import backwards, read_piece
 from nats_bridge.observability.printable import printable
 from nats_bridge_spark.errors import PipelineError, RowError
+from nats_bridge_spark.sink.plan import WritePlan
 from nats_bridge_spark.source.stream_state import removes_messages
 from nats_transforms import header_block
 
@@ -137,19 +138,15 @@ class StoredRows:
 
 
 class RowSearch:
-    """Searches a stream for the rows of a task.
+    """Searches a stream for the rows of a task."""
 
-    Args:
-        ids: whether to remember other ids.
-    """
-
-    def __init__(self, api: JetStreamApi, info: Json, place: TaskPlace, *, ids: bool) -> None:
+    def __init__(self, api: JetStreamApi, info: Json, plan: WritePlan, place: TaskPlace) -> None:
         self._config = info["config"]
         counts_consumers = self._config.get("retention", "limits") != "limits"  # a work queue, or interest
         self._replay = Replay(api, str(self._config["name"]), headers_only=True, direct=counts_consumers)
         self._removes = counts_consumers or removes_messages(self._config)
+        self._plan = plan
         self._place = place
-        self._ids = ids
 
     async def rows(self, first: int, last: int) -> StoredRows:
         """Return the rows among messages first to last, reading backwards from the stream's end to an earlier batch.
@@ -157,27 +154,26 @@ class RowSearch:
         All messages of a batch follow all of the previous one, so none can be before that. The rows' own ids do not
         contain their batch; if all rows have one, the whole range is read.
         """
-        found = StoredRows(self._place, self._ids, self._removes)
+        found = StoredRows(self._place, self._plan.layout.brings_ids, self._removes)
         async for _ in backwards(self._replay, first, last, lambda: found):
             if found.earlier:
                 break
         return found
 
-    async def settle(self, found: StoredRows, last: int, patience: float) -> None:
+    async def settle(self, found: StoredRows, last: int) -> None:
         """Add rows that another connection still has in flight, until the stream stores no more of them.
 
         A server stores messages that arrived on a connection even after the connection is closed, at the speed of its
         disk, and together with messages of other connections. So messages sent now would not come after them. It is
-        unknown which ids are the task's, so any new one counts.
+        unknown which ids are the task's, so any new one counts, until the patience of the write has passed.
 
         Args:
             found: the rows stored up to `last`, which are extended.
-            patience: seconds, after which ids that still come are taken for others'.
 
         Raises:
             PipelineError: that cannot be seen, and the stream does not remember ids for long enough.
         """
-        now = asyncio.get_running_loop().time
+        now, patience = asyncio.get_running_loop().time, self._plan.options.patience
         begun = now()
         looks = 0
         while looks < _LOOKS:
@@ -189,19 +185,16 @@ class RowSearch:
             rows, foreign = found.found, len(found.ids)
             await read_piece(self._replay, last + 1, end, lambda: found)
             last = end
-            if found.found > rows:
+            if found.found > rows or len(found.ids) > foreign:
                 looks = 0
-            elif len(found.ids) > foreign:
-                looks = 0
-                if now() > begun + patience:
-                    self._require_window(patience)
-                    return
-
-    def _require_window(self, seconds: float) -> None:
+            if found.found == rows and len(found.ids) > foreign and now() > begun + patience:
+                break
+        else:
+            return
         window = int(self._config.get("duplicate_window", 0)) / 1e9
-        if window < seconds:
+        if window < patience:
             raise PipelineError(
                 f"stream '{self._replay.stream}': other clients write to it, so it cannot be seen when all rows of an"
                 f" earlier attempt are stored, and it remembers ids for {window:g} s only: give it a duplicate window"
-                f" of {seconds:g} s or more, leave out the ids of the rows, or stop the other clients, and write again"
+                f" of {patience:g} s or more, leave out the ids of the rows, or stop the other clients, and write again"
             )

@@ -121,11 +121,7 @@ def _task(plan: WritePlan) -> TaskPlace:
     context = TaskContext.get()
     if context is None:
         raise PipelineError("rows are written by tasks of Spark, and this is none")
-
-    def reported(name: str) -> str:
-        return context.getLocalProperty(name) or ""
-
-    if reported("spark.speculation") == "true":
+    if context.getLocalProperty("spark.speculation") == "true":
         raise OptionError(
             "spark.speculation is on: two tries of a task would write at the same time, and only the stream's"
             " duplicate window would keep rows from being stored twice; turn it off"
@@ -133,6 +129,7 @@ def _task(plan: WritePlan) -> TaskPlace:
     task = TaskPlace(context.partitionId(), context.attemptNumber(), plan.write_id)
     if not plan.streaming:  # which can be inside of foreachBatch
         return task
-    if not reported("sql.streaming.queryId"):
+    query, batch = map(context.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId"))
+    if not query or not batch:
         raise PipelineError("Spark does not report which streaming query a task is of: use PySpark 4.1 or newer")
-    return replace(task, write=reported("sql.streaming.queryId"), batch=int(reported("streaming.sql.batchId")))
+    return replace(task, write=query, batch=int(batch))
