@@ -57,9 +57,10 @@ class JetStreamDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Return the writer of micro-batches; see `nats_bridge_spark.sink`."""
-        from nats_bridge_spark.sink.writer import stream_writer
+        from nats_bridge_spark.sink.writer import JetStreamStreamWriter, plan_of
 
-        return stream_writer(self.options, schema, overwrite)
+        with marking():
+            return JetStreamStreamWriter(plan_of(self.options, schema, overwrite, streaming=True))
 
     def _read(self, schema: StructType) -> tuple[ReadOptions, pa.Schema]:
         options, columns = ReadOptions.of(self.options), read_schema(schema)

@@ -2,7 +2,7 @@
 
 import struct
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nats_bridge.kinds.copying.encoder import Operation
+from nats_bridge.kinds.copying.writing.in_flight import LEAST
 
-_TOGETHER: Final = 4 << 20  # bytes of large rows, about
+_TOGETHER: Final = 4 << 20  # bytes of large rows in a piece, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +132,11 @@ def first_with(value: bytes, column: pa.Array) -> int:
     return found
 
 
-def rows_together(batch: pa.RecordBatch, most: int) -> int:
-    """Return how many rows of a non-empty batch are published together: at most `most`, and fewer large ones."""
-    each: int = max(batch.nbytes // batch.num_rows, 1)
-    return max(min(most, _TOGETHER // each), 1)
+def pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield rows, so few at once that the window of unconfirmed messages is never filled by them."""
+    each = max(rows.nbytes // max(rows.num_rows, 1), 1)
+    step = max(min(LEAST // 8, _TOGETHER // each), 1)
+    return (rows.slice(start, step) for start in range(0, rows.num_rows, step))
 
 
 def as_text(numbers: pa.Array) -> pa.Array:

@@ -5,7 +5,7 @@ sequence>.<consumer sequence>.<time ns>.<pending>`. For a captured message, only
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,7 +19,6 @@ from nats_bridge_spark.capture.parquet_files import captured_rows
 from nats_bridge_spark.capture.place import Place
 from nats_bridge_spark.columns import ARROW
 from nats_bridge_spark.columns import COLUMNS as TYPES
-from nats_bridge_spark.row_bundle import rows_together
 from nats_bridge_spark.source.range_reader import arriving
 from nats_bridge_spark.source.read_options import ReadOptions
 
@@ -27,7 +26,6 @@ COLUMNS: Final = ("subject", "sequence", "time_ns", "header_block", "data")
 """The columns of a captured message that `deliveries` needs."""
 
 _SCHEMA: Final = pa.schema([(name, ARROW[TYPES[name]]) for name in COLUMNS])
-_PIECE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +57,6 @@ def captured_history(place: Place, capture: Capture, last: int) -> MessageHistor
                 yield batch
 
     return MessageHistory(last, rows)
-
-
-def pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Rows, so few at once that the window of unconfirmed messages is never filled by them."""
-    step = rows_together(rows, _PIECE) if rows.num_rows else 1
-    return (rows.slice(start, step) for start in range(0, rows.num_rows, step))
 
 
 def deliveries(rows: pa.RecordBatch) -> list[Delivered]:

@@ -26,8 +26,9 @@ from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry import CopyEntry, EntryContext, EntryPlan
 from nats_bridge.kinds.copying.round import Round
 from nats_bridge.observability.rule_metrics import RuleMetrics
-from nats_bridge_spark.backfill.history import MessageHistory, deliveries, pieces
+from nats_bridge_spark.backfill.history import MessageHistory, deliveries
 from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError
+from nats_bridge_spark.row_bundle import pieces
 
 _READ_AHEAD: Final = 8
 """Batches that are read before the ones before them are handed on."""

@@ -81,8 +81,7 @@ class CaptureResult:
         ]
 
 
-_PATIENCE: Final = 3
-"""Rounds in a row in which a known stream may be missing."""
+_PATIENCE: Final = 3  # rounds in a row in which a known stream may be missing
 
 
 def capture(spark: SparkSession | None, wanted: CaptureRequest, progress: Progress) -> CaptureResult:
@@ -333,11 +332,7 @@ class _Capturing:
 
 
 async def saved_stream(connection: Connection, stream: str) -> SavedStream:
-    """Ask for a stream's configuration, and for its durable consumers.
-
-    Raises:
-        PipelineError: the stream does not exist.
-    """
+    """Ask for a stream's configuration, and for its durable consumers. Raises the errors of `stream_info`."""
     consumers: tuple[SavedConsumer, ...] | None
     async with connected(connection) as opened:
         while True:

@@ -22,19 +22,13 @@ from nats_bridge_spark.source.range_reader import arriving
 from nats_bridge_spark.source.read_options import ReadOptions
 
 _SCHEMA: Final = pa.schema([(name, ARROW[COLUMNS[name]]) for name in CAPTURED])
-_ROWS: Final = 10_000
-"""In a batch that is read, at most."""
-_READ: Final = 8 << 20
-"""Bytes in a batch that is read, about."""
-_GROUP: Final = 32 << 20
-"""Bytes in a group of rows of a file that this process writes, about."""
-MESSAGES: Final = 4_000_000
-"""In a chunk, about."""
-_BYTES: Final = 2 << 30
-"""In a chunk, about, before compression."""
+_ROWS: Final = 10_000  # in a batch that is read, at most
+_READ: Final = 8 << 20  # bytes in a batch that is read, about
+_GROUP: Final = 32 << 20  # bytes in a group of rows of a file that this process writes, about
+MESSAGES: Final = 4_000_000  # in a chunk, about
+_BYTES: Final = 2 << 30  # in a chunk, about, before compression
 _ROWS_PER_TASK: Final = 100_000
-_BYTES_PER_TASK: Final = 32 << 20
-"""Below both, another task, and so another file, is not worth its while."""
+_BYTES_PER_TASK: Final = 32 << 20  # below both, another task, and so another file, is not worth its while
 
 
 @dataclass(slots=True)
@@ -161,11 +155,7 @@ def read_capture(spark: SparkSession, place: Place, *, first: int | None, last: 
 def captured_rows(
     place: Place, capture: Capture, columns: Sequence[str], *, first: int | None, last: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a capture without Spark, in the order of their sequences.
-
-    Raises:
-        PipelineError: a file cannot be read.
-    """
+    """Yield the rows of a capture without Spark, by sequence. Raises the errors of `file_batches`."""
     for path in chunk_files(place, capture, first, last):
         for batch in file_batches(place, path, columns):
             yield within(batch, first, last)
@@ -211,8 +201,7 @@ def bytes_in(metadata: pq.FileMetaData) -> int:
 def first_since(place: Place, capture: Capture, time_ns: int) -> int | None:
     """Return the sequence of the first captured message stored at a time or later; None without one.
 
-    Raises:
-        PipelineError: a file cannot be read.
+    Raises the errors of `file_batches`.
     """
     for batch in captured_rows(place, capture, ("sequence", "time_ns"), first=None, last=None):
         found = pc.min(batch.filter(pc.greater_equal(batch.column("time_ns"), time_ns)).column("sequence")).as_py()

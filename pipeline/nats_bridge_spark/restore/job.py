@@ -288,11 +288,9 @@ class _Job:
         if consumers is None:
             summary.left_out += ("consumers, which could not be listed",)
             return
-        names = [each.name for each in consumers]
-        if request.consumers == "none" or (self.sourcing is not None and names):
-            summary.left_out += tuple(f"consumer {name}" for name in names)
+        if request.consumers == "none" or self.sourcing is not None:
+            summary.left_out += tuple(f"consumer {each.name}" for each in consumers)
             return
-        made = []
         for each in consumers:
             if commands(each.config):
                 summary.left_out += (f"consumer {each.name}, whose messages would be commands to the server",)
@@ -305,15 +303,14 @@ class _Job:
             creating = api.create_durable(self.name, consumer_config(each.config, position, summary.last))
             refused = f"is restored; the server refuses consumer '{each.name}'"
             await self._accepted(creating, refused, "--consumers none leaves all out")
-            made.append(each.name)
-        summary.consumers = tuple(made)
+            summary.consumers += (each.name,)
 
 
 async def _planned(request: RestoreRequest, loop: LoopThread, connection: Connection, saved: _Saved) -> _Job:
-    """Check one stream. An existing one is found first, because nothing else about it matters.
+    """Check one stream.
 
     Raises:
-        StreamExistsError: the stream exists, and no earlier run of this restore made it.
+        StreamExistsError: it exists, and no earlier run of this restore made it. Then nothing else about it matters.
         OptionError: the server, or another stream, does not allow it.
     """
     name, capture = request.name or saved.stream.name, saved.capture

@@ -31,7 +31,7 @@ from nats_bridge.errors import ApiError
 from nats_bridge.kinds.copying.position.entry_streams import last_sequence_after_sent
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.in_flight import LEAST
-from nats_bridge_spark.backfill.history import MessageHistory, pieces
+from nats_bridge_spark.backfill.history import MessageHistory
 from nats_bridge_spark.errors import DataLostError, PipelineError, RowError, UnreachableError
 from nats_bridge_spark.restore.configuration import (
     FILLER,
@@ -43,7 +43,7 @@ from nats_bridge_spark.restore.configuration import (
     subject_of,
 )
 from nats_bridge_spark.restore.sequenced_publishing import InterruptedPublishingError, publishing
-from nats_bridge_spark.row_bundle import RowBundle, constant, joined
+from nats_bridge_spark.row_bundle import RowBundle, constant, joined, pieces
 from nats_bridge_spark.source.stream_state import stream_info
 from nats_bridge_spark.subject_batch import by_subject
 from nats_transforms import header_block
@@ -54,21 +54,11 @@ from nats_transforms.sourcing import Sourcing
 CHECKED: Final = 2 * LEAST
 """Sequences at the end of the stream that are compared with the capture before it continues: more than in flight."""
 
-_FILLERS: Final = 1 << 19
-"""Maximum number of fillers in the stream before they are purged."""
-
-_PIECE: Final = 2048
-"""Messages and fillers that are published together at most."""
-
-_SUBJECTS: Final = 1 << 16
-"""Subjects whose destinations are remembered."""
-
-_PATIENCE: Final = 60.0
-"""Seconds without progress after which the restore ends."""
-
-_IDS: Final = 1 << 18
-"""Message ids that are sent before it waits until the stream has forgotten them."""
-
+_FILLERS: Final = 1 << 19  # in the stream before they are purged, at most
+_PIECE: Final = 2048  # messages and fillers that are published together, at most
+_SUBJECTS: Final = 1 << 16  # whose destinations are remembered
+_PATIENCE: Final = 60.0  # seconds without progress after which the restore ends
+_IDS: Final = 1 << 18  # of messages that are sent before it waits until the stream has forgotten them
 _ID: Final = b"Nats-Msg-Id"
 _UNLIKELY: Final = {"Nats-Expected-Last-Msg-Id": "nats-bridge stores nothing"}
 _WRONG_LAST_ID: Final = 10070
@@ -211,11 +201,9 @@ class StreamRestore:
         numbers: list[int] = sequences.to_pylist()
         subjects = by_subject(self._destination, subjects, pa.binary(), varies=self._is_random)
         blocks, payloads = blocks.fill_null(b""), payloads.fill_null(b"")
-        names = numbers
-        if subjects.null_count:
-            wanted = subjects.is_valid()
-            subjects, blocks, payloads = (each.filter(wanted) for each in (subjects, blocks, payloads))
-            names = sequences.filter(wanted).to_pylist()
+        wanted = subjects.is_valid()
+        subjects, blocks, payloads = (each.filter(wanted) for each in (subjects, blocks, payloads))
+        names = sequences.filter(wanted).to_pylist()
         ids: dict[int, bytes] = {}
         changed: list[int] = []
         marked = np.flatnonzero(pc.match_substring(blocks, "Nats-"))

@@ -102,7 +102,10 @@ class BundleBuilder:
         bundle = RowBundle(range(first + 1, first + 1 + batch.num_rows), subjects, blocks, payloads)
         if kept is not None:
             bundle = bundle.kept(kept)
-        self._check_sizes(bundle)
+        if above := bundle.first_above(self._limit):
+            at, total = above
+            why = f"with its headers it has {total} bytes, more than the {self._limit} allowed"
+            raise self._place.wrong(bundle.names[at] - 1, why, bundle.subjects[at].as_py())
         return bundle
 
     def _numbered(self, subjects: pa.Array, payloads: pa.Array, first: int) -> tuple[pa.Array, list[int] | None]:
@@ -161,12 +164,6 @@ class BundleBuilder:
                 row, f"its id is '{said(own)}', and its headers say Nats-Msg-Id '{said(brought)}': drop one", subject
             )
         return own
-
-    def _check_sizes(self, bundle: RowBundle) -> None:
-        if above := bundle.first_above(self._limit):
-            at, total = above
-            why = f"with its headers it has {total} bytes, more than the {self._limit} allowed"
-            raise self._place.wrong(bundle.names[at] - 1, why, bundle.subjects[at].as_py())
 
     def _column(self, batch: pa.RecordBatch, index: int, first: int, role: str) -> pa.Array:
         column = batch.column(index)

@@ -9,7 +9,6 @@ process that has written an earlier batch only reads the messages stored since t
 """
 
 import contextlib
-from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -20,18 +19,15 @@ from pyspark.sql.datasource import WriterCommitMessage
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.writing.in_flight import LEAST
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError
-from nats_bridge_spark.row_bundle import rows_together
+from nats_bridge_spark.row_bundle import pieces
 from nats_bridge_spark.sink.bundling import BundleBuilder
 from nats_bridge_spark.sink.plan import WritePlan
 from nats_bridge_spark.sink.rounds import Rounds
 from nats_bridge_spark.sink.stored_rows import RowSearch, StoredRows, TaskPlace
 
-_MOST_KNOWN: Final = 64
-
-_written: OrderedDict[tuple[str, str], tuple[int, int]] = OrderedDict()
+_written: Final = dict[tuple[str, str], tuple[int, int]]()
 """The newest batch that this process has written and the stream's sequence then, by query and the stream's creation."""
 
 
@@ -64,10 +60,9 @@ class PartitionWrite:
         if not batch.num_rows:
             return
         rounds, builder = self._begun = self._begun or await self._begin(batch)
-        step = rows_together(batch, LEAST // 8)
-        for at in range(0, batch.num_rows, step):
-            await rounds.send(builder.build(batch.slice(at, step), self._rows + at))
-        self._rows += batch.num_rows
+        for piece in pieces(batch):
+            await rounds.send(builder.build(piece, self._rows))
+            self._rows += piece.num_rows
 
     async def finish(self) -> WrittenPartition:
         """Return the result, once all rows are known to be stored. Raises the errors of `add`."""
@@ -77,9 +72,6 @@ class PartitionWrite:
         await rounds.settled()
         if self._plan.streaming:
             _written[self._key] = self._task.batch, rounds.last
-            _written.move_to_end(self._key)
-            while len(_written) > _MOST_KNOWN:
-                _written.popitem(last=False)
         return WrittenPartition(self._rows, rounds.counters.duplicates + builder.already, rounds.interruptions)
 
     async def close(self) -> None:

@@ -114,9 +114,7 @@ class Rounds:
         Args:
             probe: a subject that the stream stores.
 
-        Raises:
-            PipelineError: the stream is missing, or another one; or the server does not answer.
-            BridgeError: the server refuses something.
+        Raises the errors of `settled`.
         """
         self._probe = probe
         last = await self.patiently(self._round, info)

@@ -70,10 +70,8 @@ def said(text: bytes) -> str:
 
 
 _ID = b"Nats-Msg-Id"
-_LOOKS: Final = 20
-"""Looks without a row of an earlier attempt, after which no more are taken to come."""
-_LOOK: Final = 0.1
-"""Seconds between two looks."""
+_LOOKS: Final = 20  # without a row of an earlier attempt, after which no more are taken to come
+_LOOK: Final = 0.1  # seconds between two looks
 
 
 @dataclass(slots=True)

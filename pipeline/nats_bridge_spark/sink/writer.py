@@ -86,7 +86,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
             return await state_of(link, options.stream)
 
     with marking():
-        plan = _plan_of(options, schema, overwrite, streaming=False)
+        plan = plan_of(options, schema, overwrite, streaming=False)
         given = plan.options.write_id
         named = _WRITE_ID.fullmatch(given or uuid4().hex[:12])
         if named is None:
@@ -98,16 +98,8 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
         return JetStreamWriter(replace(plan, write_id=named["name"], after=end, known=state.known))
 
 
-def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamStreamWriter:
-    """Return the writer of a micro-batch. Spark requests one for each batch, and another one to commit it.
-
-    Arguments and errors are those of `batch_writer`. It sends no requests to servers.
-    """
-    with marking():
-        return JetStreamStreamWriter(_plan_of(options, schema, overwrite, streaming=True))
-
-
-def _plan_of(options: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> WritePlan:
+def plan_of(options: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> WritePlan:
+    """Plan a write without requests to servers. Raises an `OptionError` or a `SchemaError`."""
     if overwrite:
         raise OptionError(
             'mode overwrite: a stream is not overwritten, only appended to: .mode("append"); to start over, purge it'
