@@ -7,6 +7,7 @@ and settings that act on messages, are set at the end. A member of `metadata` de
 """
 
 import json
+import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
@@ -22,9 +23,6 @@ MARK: Final = "nats-bridge-restore"
 
 FILLER: Final = "nats-bridge.filler"
 """The subject of messages that fill missing sequences, until they are purged."""
-
-GENERATION: Final = 8
-"""Letters of a generation."""
 
 WINDOW: Final = 0.1
 """Duplicate window in seconds until the stream is restored: the minimum that servers accept."""
@@ -104,9 +102,9 @@ def restored_config(saved: Json, name: str, subjects: Sequence[str], without: Co
     return {**config, "name": name, "subjects": list(subjects or saved.get("subjects") or [name])}
 
 
-def restoring_config(restored: Json, mark: RestoreMark, generation: str) -> Json:
-    """Return the configuration that a stream has while it is restored."""
-    name = str(restored["name"])
+def restoring_config(restored: Json, mark: RestoreMark, generation: str | None = None) -> Json:
+    """Return the configuration that a stream has while it is restored; of a new generation if none is given."""
+    name, generation = str(restored["name"]), generation or secrets.token_hex(4)
     config = {member: value for member, value in restored.items() if member not in _LAST}
     return {
         **config,

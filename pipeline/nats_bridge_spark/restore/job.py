@@ -1,6 +1,5 @@
 """Runs a restore: checks everything first, then restores stream after stream."""
 
-import secrets
 import time
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ from nats_bridge_spark.errors import OptionError, PipelineError, StreamExistsErr
 from nats_bridge_spark.progress import watched
 from nats_bridge_spark.reports import counted, more
 from nats_bridge_spark.restore.configuration import (
-    GENERATION,
     RestoreMark,
     commands,
     consumer_config,
@@ -263,7 +261,7 @@ class _Job:
         return capture.last if end is None else max(min(end, capture.last), capture.extent.begin - 1)
 
     async def _created(self) -> Json:
-        config = restoring_config(self.config, self.mark, secrets.token_hex(GENERATION // 2))
+        config = restoring_config(self.config, self.mark)
         if self.begin > 1:
             config["first_seq"] = self.begin
         return await self._configured("STREAM.CREATE", config)

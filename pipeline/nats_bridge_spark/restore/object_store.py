@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection
 
 from nats_bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.replay import Replay
 
 
@@ -27,24 +28,17 @@ async def purge_orphans(api: JetStreamApi, stream: str, subjects: Collection[str
         metadata = f"{store}.M.>"
         if store == chunks or not store.startswith("$O.") or metadata not in subjects:
             continue
-        replay = Replay(api, stream, (metadata,))
-        described = [payload async for batch in replay.last_per_subject() for *_, payload in batch]
+        described = [message[3] for message in await _newest(Replay(api, stream, (metadata,)))]
         try:
             named = {"" if each.get("deleted") else str(each["nuid"]) for each in map(json.loads, described)}
         except (ValueError, KeyError, AttributeError):
             continue  # any chunk may belong to an object whose metadata cannot be read
-        for subject in await _subjects(api, stream, chunks):
+        for message in await _newest(Replay(api, stream, (chunks,), headers_only=True)):
+            subject = message[0].decode()
             if subject.rpartition(".")[2] not in named:
                 purged += int((await api.request(f"STREAM.PURGE.{stream}", {"filter": subject}))["purged"])
     return purged
 
 
-async def _subjects(api: JetStreamApi, stream: str, filtered: str) -> list[str]:
-    """Return the subjects of a stream's messages, which servers give in pages."""
-    found: list[str] = []
-    while True:
-        info = await api.request(f"STREAM.INFO.{stream}", {"subjects_filter": filtered, "offset": len(found)})
-        page = info["state"].get("subjects") or {}
-        found += page
-        if not page or len(found) >= int(info.get("total", 0)):
-            return found
+async def _newest(replay: Replay) -> list[Delivered]:
+    return [message async for batch in replay.last_per_subject() for message in batch]

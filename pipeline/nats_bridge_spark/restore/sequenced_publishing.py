@@ -65,13 +65,11 @@ class SequencedPublishing:
                 await client.drained()
         while self._sent - self.confirmed > LEAST or self._size > LEAST_SIZE:
             await self._answer()
-        self._check()
 
     async def settled(self) -> None:
         """Wait until everything is stored. Raises the errors of `send`."""
         while self.confirmed < self._sent:
             await self._answer()
-        self._check()
 
     async def _answer(self) -> None:
         self._check()

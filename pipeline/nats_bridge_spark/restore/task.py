@@ -10,7 +10,6 @@ compares the end of the stream with the capture before it continues.
 
 import asyncio
 import contextlib
-import secrets
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -35,12 +34,10 @@ from nats_bridge_spark.backfill.history import MessageHistory
 from nats_bridge_spark.errors import DataLostError, PipelineError, RowError, UnreachableError
 from nats_bridge_spark.restore.configuration import (
     FILLER,
-    GENERATION,
     WINDOW,
     RestoreMark,
     probe_of,
     restoring_config,
-    subject_of,
 )
 from nats_bridge_spark.restore.sequenced_publishing import InterruptedPublishingError, publishing
 from nats_bridge_spark.row_bundle import RowBundle, constant, joined, pieces
@@ -152,9 +149,9 @@ class StreamRestore:
             raise DataLostError(f"stream '{self._stream}' was recreated while it was restored: run the restore again")
         if RestoreMark.of(info["config"]) != (self.mark, None):
             raise PipelineError(f"stream '{self._stream}': was changed by another process while it was restored")
-        generation = secrets.token_hex(GENERATION // 2)
-        info = await api.request(f"STREAM.UPDATE.{self._stream}", restoring_config(self.config, self.mark, generation))
-        self._place = constant(subject_of(self._stream, generation, "").encode())
+        config = restoring_config(self.config, self.mark)
+        info = await api.request(f"STREAM.UPDATE.{self._stream}", config)
+        self._prefix = constant(config["subjects"][0].removesuffix(">").encode())
         self._target = Target.of(info, self.connection.server_version)
         last = await last_sequence_after_sent(self.connection, self._stream, self._probe.encode())
         if last < self.reached:
@@ -297,7 +294,7 @@ class StreamRestore:
             if len(some) < len(numbers):
                 self._fillers += len(numbers) - len(some)
                 some = some.spread(numbers, (FILLER.encode(), b"", b""))
-            addressed = joined(self._place, some.subjects)
+            addressed = joined(self._prefix, some.subjects)
             await self._publishing.send(RowBundle(some.names, addressed, some.blocks, some.payloads))
             self._next = numbers.stop
             if self._fillers >= _FILLERS:
