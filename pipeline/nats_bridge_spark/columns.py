@@ -30,7 +30,6 @@ DEFAULT: Final = ("stream", "subject", "sequence", "time", "time_ns", "headers",
 CAPTURED: Final = ("stream", "subject", "sequence", "time", "time_ns", "header_block", "data")
 """The columns of a capture."""
 
-
 ARROW: Final[dict[str, pa.DataType]] = {
     "string": pa.string(),
     "binary": pa.binary(),

@@ -1,9 +1,8 @@
 """Lists the permissions for a capture and a restore, in nats-server's format."""
 
-from collections.abc import Iterator
 from typing import Final
 
-from nats_bridge.permissions import Need, permissions_of
+from nats_bridge.permissions import permissions_of
 from nats_bridge.permissions.need import api_subject, write
 from nats_bridge.permissions.reading import replays
 from nats_bridge.settings import Connection
@@ -29,21 +28,18 @@ def capture_permissions(connection: Connection, stream: str | None) -> str:
 
 def restore_permissions(connection: Connection, streams: tuple[str, ...]) -> str:
     """Return a block of permissions, for all streams if none is named."""
-    needs = [need for stream in streams or ("*",) for need in _restores(stream)]
-    needs.append(write(_SERVERS, api_subject("STREAM.NAMES"), "checks that no other stream stores its subjects"))
+    needs = [write(_SERVERS, api_subject("STREAM.NAMES"), "checks that no other stream stores its subjects")]
+    for stream in streams or ("*",):
+        for subject, why in (
+            (api_subject("STREAM.INFO", stream), "checks the stream"),
+            (api_subject("STREAM.CREATE", stream), "creates the stream"),
+            (api_subject("STREAM.UPDATE", stream), "keeps the stream closed, and opens it"),
+            (api_subject("STREAM.PURGE", stream), "removes what took the place of missing sequences"),
+            (api_subject("CONSUMER.INFO", stream, "*"), "checks the consumers"),
+            (api_subject("CONSUMER.DURABLE.CREATE", stream, "*"), "creates the consumers"),
+            (probe_of(stream), "reads how far the stream is"),
+            (f"{probe_of(stream)}.>", "restores the messages"),
+        ):
+            needs.append(write(_SERVERS, subject, why))
+        needs += replays(_SERVERS, stream)
     return permissions_of({_SERVERS: connection}, needs)
-
-
-def _restores(stream: str) -> Iterator[Need]:
-    for subject, why in (
-        (api_subject("STREAM.INFO", stream), "checks the stream"),
-        (api_subject("STREAM.CREATE", stream), "creates the stream"),
-        (api_subject("STREAM.UPDATE", stream), "keeps the stream closed, and opens it"),
-        (api_subject("STREAM.PURGE", stream), "removes what took the place of missing sequences"),
-        (api_subject("CONSUMER.INFO", stream, "*"), "checks the consumers"),
-        (api_subject("CONSUMER.DURABLE.CREATE", stream, "*"), "creates the consumers"),
-        (probe_of(stream), "reads how far the stream is"),
-        (f"{probe_of(stream)}.>", "restores the messages"),
-    ):
-        yield write(_SERVERS, subject, why)
-    yield from replays(_SERVERS, stream)

@@ -4,19 +4,15 @@ Histories repeat the same subjects, so few of an array's subjects are distinct.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from nats_transforms.transform import Transform
 
-Array: TypeAlias = Any
-"""A `pyarrow.Array`, which comes without annotations."""
-
 
 def by_subject(
-    function: Callable[[bytes], object], subjects: Array, kind: pa.DataType, *, varies: bool = False
-) -> Array:
+    function: Callable[[bytes], object], subjects: pa.Array, kind: pa.DataType, *, varies: bool = False
+) -> pa.Array:
     """Return the results of a function for each subject of an array; null for null.
 
     Args:
@@ -31,6 +27,6 @@ def by_subject(
     return pa.array(map(function, distinct.dictionary.to_pylist()), kind).take(distinct.indices)
 
 
-def destinations(transform: Transform, subjects: Array) -> Array:
+def destinations(transform: Transform, subjects: pa.Array) -> pa.Array:
     """Return subjects through a transform, as binary; null for null, and null if the source does not match."""
     return by_subject(transform.apply, subjects, pa.binary(), varies=transform.is_random)

@@ -14,8 +14,6 @@ from nats_bridge_spark.errors import OptionError, SchemaError
 from nats_bridge_spark.options import WRITE, flag, given
 from nats_bridge_spark.source.read_options import require_name
 
-_PATIENCE: Final = 60.0
-
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
@@ -29,11 +27,11 @@ class WriteOptions:
 
     connection: Connection = field(repr=False)
     stream: str
-    id_column: str | None = None
-    write_id: str | None = None
-    patience: float = _PATIENCE
-    look_back: float | None = None
-    check_subjects: bool = True
+    id_column: str | None
+    write_id: str | None
+    patience: float
+    look_back: float | None
+    check_subjects: bool
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
@@ -52,7 +50,7 @@ class WriteOptions:
             stream=stream,
             id_column=found.get("idColumn") or None,
             write_id=found.get("writeId") or None,
-            patience=_seconds(found, "patience") or _PATIENCE,
+            patience=_seconds(found, "patience") or 60.0,
             look_back=_seconds(found, "lookBack"),
             check_subjects=flag(found, "checkSubjects", default=True),
         )

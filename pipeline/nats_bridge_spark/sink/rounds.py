@@ -90,6 +90,7 @@ class Rounds:
         self._connection = connection
         self._stream = plan.options.stream
         self._where = f"stream '{self._stream}'"
+        self._servers = ", ".join(connection.servers)
         self._known = plan.known
         self._probe = b""
         self._error: BaseException | None = None
@@ -304,8 +305,7 @@ class Rounds:
         self._reason = reason
 
     def _failed(self, error: BaseException) -> None:
-        if self._error is None:
-            self._error = error
+        self._error = self._error or error
 
     async def _watch(self) -> None:
         """End a task that makes no progress, with the reason."""
@@ -319,27 +319,17 @@ class Rounds:
             elif not self._idle:
                 stuck += look
             if stuck > self.patience:
-                what = (
-                    "takes no messages: it is full"
-                    if self._present.waiting
-                    else f"confirms no messages ({self._reason or 'no answers'})"
-                )
-                self._life.fail(
-                    PipelineError(
-                        f"{self._where} {what}, for {self.patience:g} s; make room, or wait longer with"
-                        ' .option("patience", seconds)'
-                    )
-                )
+                what = f"confirms no messages ({self._reason or 'no answers'})"
+                if self._present.waiting:
+                    what = "takes no messages: it is full"
+                remedy = 'make room, or wait longer with .option("patience", seconds)'
+                self._life.fail(PipelineError(f"{self._where} {what}, for {self.patience:g} s; {remedy}"))
                 return
 
     @property
     def _present(self) -> Publisher:
         assert self._publisher is not None, "opened"
         return self._publisher
-
-    @property
-    def _servers(self) -> str:
-        return ", ".join(self._connection.servers)
 
 
 def _left(messages: RowBundle, stored: StoredRows) -> RowBundle:
