@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from nats_bridge.permissions import permissions_of
+from nats_bridge.permissions import Need, permissions_of
 from nats_bridge.permissions.need import api_subject, write
 from nats_bridge.permissions.reading import replays
 from nats_bridge.settings import Connection
@@ -28,7 +28,7 @@ def capture_permissions(connection: Connection, stream: str | None) -> str:
 
 def restore_permissions(connection: Connection, streams: tuple[str, ...]) -> str:
     """Return a block of permissions, for all streams if none is named."""
-    needs = [write(_SERVERS, api_subject("STREAM.NAMES"), "checks that no other stream stores its subjects")]
+    needs = list[Need]()
     for stream in streams or ("*",):
         for subject, why in (
             (api_subject("STREAM.INFO", stream), "checks the stream"),
@@ -42,4 +42,5 @@ def restore_permissions(connection: Connection, streams: tuple[str, ...]) -> str
         ):
             needs.append(write(_SERVERS, subject, why))
         needs += replays(_SERVERS, stream)
+    needs.append(write(_SERVERS, api_subject("STREAM.NAMES"), "checks that no other stream stores its subjects"))
     return permissions_of({_SERVERS: connection}, needs)
