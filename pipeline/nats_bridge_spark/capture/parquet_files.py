@@ -130,7 +130,7 @@ def tasks_for(rows: int, *, average: int, most: int) -> int:
 
 
 def required_capture(place: Place) -> Capture:
-    """Return the capture in a directory."""
+    """Return the capture in a directory, or raise an `OptionError` without one, and the errors of `capture_in`."""
     held = capture_in(place)
     if held is None:
         raise OptionError(f"{place}: not a capture: there is no {SAVED} of one; nats-bridge capture makes one")
@@ -142,9 +142,7 @@ def read_capture(spark: SparkSession, place: Place, *, first: int | None, last: 
 
     Rows of a file are sorted by sequence. Chunks that another run appends meanwhile are not read.
 
-    Raises:
-        OptionError: the directory has no capture.
-        PipelineError: it cannot be read.
+    Raises the errors of `required_capture`.
     """
     schema = ddl(CAPTURED)
     # Folders by name, not the directory: chunks that are appended later stay out.

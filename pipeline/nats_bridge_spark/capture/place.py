@@ -153,13 +153,12 @@ class Place:
             return
         descriptor = os.open(self._root, os.O_RDONLY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise PipelineError(f"{self}: another process writes to it; only one capture at a time can") from None
-        except OSError:
-            pass  # a file system without locks
-        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PipelineError(f"{self}: another process writes to it; only one capture at a time can") from None
+            except OSError:
+                pass  # a file system without locks
             yield
         finally:
             os.close(descriptor)

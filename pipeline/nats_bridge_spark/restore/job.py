@@ -141,7 +141,7 @@ def restore(request: RestoreRequest) -> list[Summary]:
             try:
                 plans.append(loop.run(_planned(request, loop, connection, each)))
             except StreamExistsError as error:
-                if len(saved) == 1 or request.streams:
+                if request.streams:
                     raise
                 existing = existing or error
                 plans.append(Summary(each.stream.name, each.stream.name, state="exists"))

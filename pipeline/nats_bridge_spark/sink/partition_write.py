@@ -56,7 +56,10 @@ class PartitionWrite:
         self._stack = contextlib.AsyncExitStack()
 
     async def add(self, batch: pa.RecordBatch) -> None:
-        """Write a batch of rows. Returns when it is in flight. Raises the errors of `BundleBuilder` and `Rounds`."""
+        """Write a batch of rows. Returns when it is in flight.
+
+        Raises the errors of `BundleBuilder.build` and `Rounds.settled`.
+        """
         if not batch.num_rows:
             return
         rounds, builder = self._begun = self._begun or await self._begin(batch)

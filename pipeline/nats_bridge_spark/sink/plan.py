@@ -35,11 +35,7 @@ class WriteOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
-        """Read the options of a data source.
-
-        Raises:
-            OptionError: one is missing or cannot be used.
-        """
+        """Read the options of a data source, or raise an `OptionError`."""
         found = given(options, WRITE)
         stream = found.get("stream", "").strip()
         if not stream:

@@ -183,12 +183,15 @@ class RowSearch:
             rows, foreign = found.found, len(found.ids)
             await read_piece(self._replay, last + 1, end, lambda: found)
             last = end
-            if found.found > rows or len(found.ids) > foreign:
+            if found.found > rows:
                 looks = 0
-            if found.found == rows and len(found.ids) > foreign and now() > begun + patience:
-                break
-        else:
-            return
+            elif len(found.ids) > foreign:
+                looks = 0
+                if now() > begun + patience:
+                    self._require_window(patience)
+                    return
+
+    def _require_window(self, patience: float) -> None:
         window = int(self._config.get("duplicate_window", 0)) / 1e9
         if window < patience:
             raise PipelineError(
