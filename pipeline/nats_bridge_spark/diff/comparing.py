@@ -115,17 +115,17 @@ def reader(comparison: Comparison, *, right: bool) -> Reader:
         state, source, number, entry = identify(sequence, block)
         if state != State.COMPARED:
             return state, source, number, entry, None, None, 0
-        if rule is None:
-            changed, ignored = compared(block)
-            source = subject if by_subject else source
-            return state, source, number, entry, None, None if changed is block else changed, ignored
-        copied = rule.destination(subject)
-        if copied is None or (rule.where is not None and not rule.where.holds(block)):
-            return State.LEFT_OUT, source, number, entry, None, None, 0
-        if isinstance(rule, Sourcing):
-            block = rule.bare(block) if rule.mirrors else rule.block(block, rule.record(sequence, subject))
-        changed, ignored = compared(block)
-        return state, copied if by_subject else source, number, entry, copied, changed, ignored
+        copied, copy = None, block
+        if rule is not None:
+            copied = rule.destination(subject)
+            if copied is None or (rule.where is not None and not rule.where.holds(block)):
+                return State.LEFT_OUT, source, number, entry, None, None, 0
+            if isinstance(rule, Sourcing):
+                copy = rule.bare(block) if rule.mirrors else rule.block(block, rule.record(sequence, subject))
+        if by_subject:
+            source = subject if copied is None else copied
+        changed, ignored = compared(copy)
+        return state, source, number, entry, copied, None if changed is block else changed, ignored
 
     return read
 
@@ -160,10 +160,7 @@ def _identification(comparison: Comparison, *, right: bool) -> Callable[[int, by
 
 
 def _changes(comparison: Comparison, *, right: bool) -> list[tuple[Ignored, bytes, _Change]]:
-    """Return the omissions from a side's blocks.
-
-    The name, bytes in every block that has it, and a function that removes it.
-    """
+    """Return the omissions from a side's blocks, each with bytes in every block that has it, and what removes it."""
     found: list[tuple[Ignored, bytes, _Change]] = []
     by, rule = comparison.by, comparison.rule
     if comparison.is_unrecorded:

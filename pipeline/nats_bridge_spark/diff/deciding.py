@@ -48,8 +48,7 @@ def _identity(left: Side, right: Side, wanted: Comparison) -> tuple[By, str]:
     samples = [side.rows.first(_SAMPLE).selected("header_block").table() for side in (left, right)]
     blocks: list[list[bytes]] = [sample.column(0).to_pylist() for sample in samples]
     sources = [_sources(each) for each in blocks]
-    common = sources[0] & sources[1]
-    if common:
+    if common := sources[0] & sources[1]:
         return "provenance", f"both sides' messages say that they come from {_names(common)}"
     own = left.stream.encode()
     if any(same_source(source, own) for source in sources[1]):

@@ -9,12 +9,12 @@ alone: in the order of the right, a message is out of order if a higher sequence
 """
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, islice, pairwise, product
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -80,9 +80,11 @@ def found(identity: str, lefts: Sequence[ComparedMessage], rights: Sequence[Comp
     """Yield the findings about one identity."""
     # Prefer the same entry in both, if the records name entries; otherwise take the first of each.
     entries = {message.entry for message in lefts} == {message.entry for message in rights}
-    left, right = _by_entry(lefts, apart=entries), _by_entry(rights, apart=entries)
-    for entry in dict.fromkeys([*left, *right]):
-        here, there = left.get(entry, []), right.get(entry, [])
+    groups: dict[bytes, tuple[list[ComparedMessage], list[ComparedMessage]]] = {}
+    for side, messages in enumerate((lefts, rights)):
+        for message in messages:
+            groups.setdefault(message.entry if entries else b"", ([], []))[side].append(message)
+    for here, there in groups.values():
         pair = _counterparts(here, there)
         yield from _pair(identity, *pair)
         more = [message for message in here if message is not pair[0]]
@@ -106,20 +108,13 @@ def _counterparts(
     for left, right in product(lefts, rights):
         if (left.subject, left.block, left.data) == (right.subject, right.block, right.data):
             return left, right
-    return (lefts[0] if lefts else None), (rights[0] if rights else None)
+    return next(iter(lefts), None), next(iter(rights), None)
 
 
 def text(value: bytes) -> str:
     """Return bytes as text for a person: bytes that are not UTF-8 as `\\xNN`, and long values cut short."""
     shown = value[:_LONGEST].decode("utf-8", "backslashreplace")
     return shown if len(value) <= _LONGEST else f"{shown}… ({len(value)} bytes)"
-
-
-def _by_entry(messages: Sequence[ComparedMessage], *, apart: bool) -> dict[bytes, list[ComparedMessage]]:
-    grouped: dict[bytes, list[ComparedMessage]] = {}
-    for message in messages:
-        grouped.setdefault(message.entry if apart else b"", []).append(message)
-    return grouped
 
 
 def _pair(identity: str, left: ComparedMessage | None, right: ComparedMessage | None) -> Iterator[Finding]:
@@ -178,8 +173,8 @@ _AT_ONCE: Final = 500  # findings in a batch
 _EXAMPLES: Final = 3  # findings of each kind that are shown
 _HEADERS: Final = 20  # the most frequent ones that are reported
 _SEQUENCE: Final = pa.schema([("sequence", pa.int64())])
-_MESSAGE: Final = ("entry", "subject", "block", "data")
 _ORDER: Final = (*KEYS, "state", "left", "right")
+_MESSAGE: Final = ("entry", "subject", "block", "data")
 
 
 def odd_findings(left: Rows, right: Rows, matches: Rows, comparison: Comparison, *, several: bool) -> Rows:
@@ -195,8 +190,8 @@ def odd_findings(left: Rows, right: Rows, matches: Rows, comparison: Comparison,
             all_of = read(rows, comparison, right=is_right).selected(*KEYS, name)
             wanted = wanted.united(sequences_in(all_of.having(matches.where("several"), KEYS), name)).kept()
         full = read(rows.having(wanted, ["sequence"]), comparison, right=is_right)
-        messages.append(full.selected(*KEYS, "state", "left", "right", *_MESSAGE))
-    return messages[0].united(messages[1]).together(KEYS, _ORDER).mapped(_compared, FINDINGS)
+        messages.append(full.selected(*_ORDER, *_MESSAGE))
+    return messages[0].united(messages[1]).together(KEYS, _ORDER).mapped(partial(_in_batches, _found_in), FINDINGS)
 
 
 def sequences_in(rows: Rows, column: str) -> Rows:
@@ -209,17 +204,14 @@ def sequences_in(rows: Rows, column: str) -> Rows:
     return rows.mapped(picked, _SEQUENCE)
 
 
-def batches_of(findings: Iterator[Finding]) -> Batches:
-    """Findings in columns."""
+def _in_batches(find: Callable[[Batches], Iterator[Finding]], batches: Batches) -> Batches:
+    findings = find(batches)
     while some := list(islice(findings, _AT_ONCE)):
         yield pa.RecordBatch.from_arrays(list(map(pa.array, zip(*some, strict=True), FINDINGS.types)), schema=FINDINGS)
 
 
-def _compared(batches: Batches) -> Batches:
-    return batches_of(_found_in(row for batch in batches for row in batch.to_pylist()))
-
-
-def _found_in(rows: Iterable[dict[str, Any]]) -> Iterator[Finding]:
+def _found_in(batches: Batches) -> Iterator[Finding]:
+    rows = (row for batch in batches for row in batch.to_pylist())
     for (source, number, state), group in groupby(rows, itemgetter(*KEYS, "state")):
         lefts: list[ComparedMessage] = []
         rights: list[ComparedMessage] = []
@@ -237,54 +229,37 @@ def identity(source: bytes, number: int) -> str:
     return f"{text(source)} {number}" if source and number else text(source) or str(number)
 
 
-Overview: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, list[Finding]]]
-
-
-def overview_of(findings: Rows) -> Overview:
+def overview_of(findings: Rows) -> tuple[dict[str, int], dict[str, int], dict[str, list[Finding]]]:
     """Count findings, and keep the first ones.
 
     Returns:
         How many there are of each kind, in the order of `KINDS`; the headers that differ most often; and
         the first ones of each kind, by sequence.
     """
-    number: Counter[str] = Counter()
-    headers: Counter[str] = Counter()
-    for row in (
-        findings.selected("kind", "field", "identity")
-        .grouped(["kind", "field"], [("identity", "count")])
-        .table()
-        .to_pylist()
-    ):
-        number[row["kind"]] += row["identity_count"]
-        if row["kind"] == "header":
-            headers[row["field"]] = row["identity_count"]
-    firsts = _first_ones(findings.mapped(_firsts, FINDINGS).table().to_batches())
-    frequent = dict(sorted(headers.items(), key=lambda each: (-each[1], each[0]))[:_HEADERS])
-    kinds = [kind for kind in KINDS if number[kind]]
-    examples = {kind: [each for each in firsts if each.kind == kind] for kind in kinds}
-    return {kind: number[kind] for kind in kinds}, frequent, examples
+    of_fields = findings.selected("kind", "field", "identity").grouped(["kind", "field"], [("identity", "count")])
+    rows = of_fields.table().sort_by([("identity_count", "descending"), ("field", "ascending")]).to_pylist()
+    number = {kind: sum(row["identity_count"] for row in rows if row["kind"] == kind) for kind in KINDS}
+    headers = {row["field"]: row["identity_count"] for row in rows if row["kind"] == "header"}
+    of_parts = findings.mapped(partial(_in_batches, _first_ones), FINDINGS).table()
+    examples: dict[str, list[Finding]] = {}
+    for each in _first_ones(iter(of_parts.to_batches())):
+        examples.setdefault(each.kind, []).append(each)
+    return {kind: number[kind] for kind in examples}, dict(islice(headers.items(), _HEADERS)), examples
 
 
-def _firsts(batches: Batches) -> Batches:
-    yield from batches_of(iter(_first_ones(batches)))
-
-
-def _first_ones(batches: Iterable[pa.RecordBatch]) -> list[Finding]:
-    """Return the first findings of each kind."""
+def _first_ones(batches: Batches) -> Iterator[Finding]:
+    """Return the first findings of each kind, in the order of `KINDS`."""
     first: list[Finding] = []
     for batch in batches:
         first += map(Finding._make, zip(*batch.to_pydict().values(), strict=True))
         first.sort(key=_place)
         first = [each for kind in KINDS for each in [one for one in first if one.kind == kind][:_EXAMPLES]]
-    return first
+    return iter(first)
 
 
 def _place(finding: Finding) -> tuple[int, str, int]:
     sequence = finding.right_sequence if finding.left_sequence is None else finding.left_sequence
     return sequence or 0, finding.field, finding.right_sequence or 0
-
-
-_PAIR: Final = ("source", "number", "group", "left", "right")
 
 
 def order_findings(matches: Rows) -> Rows:
@@ -293,11 +268,11 @@ def order_findings(matches: Rows) -> Rows:
     Args:
         matches: see `matching.matched`; of messages that a side has several times, the first ones count.
     """
-    pairs = matches.where("common").selected(*_PAIR)
-    return pairs.together(["group"], ["group", "right"]).mapped(_overtaken, FINDINGS)
+    pairs = matches.where("common").selected(*KEYS, "group", "left", "right")
+    return pairs.together(["group"], ["group", "right"]).mapped(partial(_in_batches, _overtaken), FINDINGS)
 
 
-def _overtaken(batches: Batches) -> Batches:
+def _overtaken(batches: Batches) -> Iterator[Finding]:
     last, highest = None, 0
     for batch in filter(len, batches):
         groups, lefts = batch.column("group").to_numpy(), batch.column("left").to_numpy()
@@ -308,7 +283,5 @@ def _overtaken(batches: Batches) -> Batches:
             reached = np.maximum.accumulate(np.concatenate([before, lefts[start:end]]))
             overtaken[start:end] = lefts[start:end] < reached[:-1]
             last, highest = groups[start], reached[-1]
-        rows = batch.filter(pa.array(overtaken)).to_pylist()
-        yield from batches_of(
-            Finding("order", identity(row["source"], row["number"]), row["left"], row["right"]) for row in rows
-        )
+        for row in batch.filter(pa.array(overtaken)).to_pylist():
+            yield Finding("order", identity(row["source"], row["number"]), row["left"], row["right"])

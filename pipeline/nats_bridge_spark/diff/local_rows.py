@@ -28,11 +28,12 @@ from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.session import Size
 from nats_bridge_spark.source.planning import planned
-from nats_bridge_spark.source.range_reader import read_range
+from nats_bridge_spark.source.range_reader import arriving_range, iterated
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.stream_state import state_of
 
 _AT_ONCE: Final = 64 << 20  # bytes in memory, about
+_RANGE: Final = pa.schema([("first", pa.int64()), ("last", pa.int64())])
 
 Part = Callable[[], Batches]
 
@@ -54,7 +55,10 @@ class _LocalRows:
         return self.mapped(lambda batches: (batch.select(list(columns)) for batch in batches), schema)
 
     def mapped(self, function: BatchFunction, schema: pa.Schema) -> Self:
-        return self._of(schema, *(partial(_applied, function, part) for part in self.parts))
+        def applied(part: Part) -> Batches:
+            return function(part())
+
+        return self._of(schema, *(partial(applied, part) for part in self.parts))
 
     def digested(self, name: str, columns: Sequence[str]) -> Self:
         others = [field for field in self.schema if field.name not in columns]
@@ -137,10 +141,6 @@ class _LocalRows:
         return type(self)(schema, parts, self.folder)
 
 
-def _applied(function: BatchFunction, part: Part) -> Batches:
-    return function(part())
-
-
 def _hashes(batch: pa.RecordBatch, columns: Sequence[str]) -> NDArray[np.int64]:
     # Python's hash function has a secret key in each process.
     values: list[list[Any]] = [batch.column(name).to_pylist() for name in columns]
@@ -175,18 +175,17 @@ class _LocalEngine:
         parts = [partial(_captured, directory, file) for file in _files(place, directory)]
         return _LocalRows(SCHEMA, tuple(parts), self.folder)
 
-    def spread(self, ranges: pa.Table, progress: Progress) -> _LocalRows:
+    def spread(self, ranges: Sequence[tuple[int, int]], progress: Progress) -> _LocalRows:
         read = 0
         progress.count = lambda: read
 
         def parts() -> Batches:
             nonlocal read
-            for each in ranges.to_batches(max_chunksize=1):
-                yield each
-                ((first,), (last,)) = each.to_pydict().values()
+            for first, last in ranges:
+                yield pa.RecordBatch.from_pydict({"first": [first], "last": [last]}, _RANGE)
                 read += 2 * (last - first + 1)
 
-        return _LocalRows(ranges.schema, (parts,), self.folder)
+        return _LocalRows(_RANGE, (parts,), self.folder)
 
 
 @contextmanager
@@ -200,7 +199,7 @@ def _arriving(place: SideLocation, progress: Progress) -> Batches:
     options, came = ReadOptions.of(live_options(place) | {"partitions": "1"}), 0
     progress.count = lambda: came
     for part in asyncio.run(planned(options)):
-        for batch in read_range(options, SCHEMA, part):
+        for batch in iterated(arriving_range(options, SCHEMA, part)):
             came += batch.num_rows
             yield batch
 
@@ -232,23 +231,16 @@ def _files(place: SideLocation, directory: Place) -> list[str]:
 
 
 def size_of(places: Sequence[SideLocation]) -> Size:
-    """Return the approximate messages and bytes of both sides together, in streams or files.
-
-    Raises:
-        UnreachableError, PipelineError: as for `DiffEngine.opened`.
-    """
-    sizes = [ask(_live_size(place)) if place.connection else _captured_size(place) for place in places]
+    """Return the approximate messages and bytes of both sides together, with the errors of `DiffEngine.opened`."""
+    sizes = [ask(_size(place)) for place in places]
     return sum(messages for messages, _ in sizes), sum(size for _, size in sizes)
 
 
-async def _live_size(place: SideLocation) -> Size:
-    assert place.connection is not None
-    async with connected(place.connection) as connection:
-        state = await state_of(connection, place.name)
-        return state.messages, state.size
-
-
-def _captured_size(place: SideLocation) -> Size:
+async def _size(place: SideLocation) -> Size:
+    if place.connection is not None:
+        async with connected(place.connection) as connection:
+            state = await state_of(connection, place.name)
+            return state.messages, state.size
     directory = place_of(place.name)
     files = _files(place, directory)
     metadata = [pq.read_metadata(directory.at(file), filesystem=directory.files) for file in files]

@@ -6,10 +6,10 @@ digest. If each side has one message and the digests are equal, the messages are
 and their full messages are compared (`findings`).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from hashlib import blake2b
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,10 @@ def read(rows: Rows, comparison: Comparison, *, right: bool, digested: bool = Fa
         `Comparison.ignored`, 1 on the left and 2³² on the right if it was left out. Messages that are not compared are
         not among them.
     """
-    return rows.mapped(partial(_read, comparison, right), _schema(comparison, pa.int64() if digested else pa.binary()))
+    kinds = {**_BINARY, "data": pa.int64() if digested else pa.binary()}
+    names = (*_READ[:-1], "left", "right", "group", "data", *_ignored_names(comparison))
+    schema = pa.schema([(name, kinds.get(name, pa.int64())) for name in names])
+    return rows.mapped(partial(_read, comparison, right, schema), schema)
 
 
 def matched(left: Rows, right: Rows, comparison: Comparison) -> Rows:
@@ -82,22 +85,16 @@ class Counts:
     several: int
     ignored: dict[Ignored, tuple[int, int]]
 
-    def plus(self, equal: int) -> Self:
-        """Return these counts with more equal messages."""
-        return replace(
-            self, left=self.left + equal, right=self.right + equal, equal=self.equal + equal, common=self.common + equal
-        )
 
-
-def counts(found: Rows, comparison: Comparison) -> Counts:
-    """Sum the rows of `matched`."""
+def counts(found: Rows, comparison: Comparison, known: int) -> Counts:
+    """Sum the rows of `matched`, and the known number of other messages that are equal."""
     names = ("lefts", "rights", "equal", "common", "odd", "several", *_ignored_names(comparison))
     (row,) = found.selected(*names).grouped([], [(name, "sum") for name in names]).table().to_pylist() or [{}]
     lefts, rights, equal, common, odd, several, *sums = (row.get(f"{name}_sum") or 0 for name in names)
     ignored = {
         what: (packed % _UNIT, packed // _UNIT) for what, packed in zip(comparison.ignored, sums, strict=True) if packed
     }
-    return Counts(lefts, rights, equal, common, odd, several, ignored)
+    return Counts(lefts + known, rights + known, equal + known, common + known, odd, several, ignored)
 
 
 def _ignored_names(comparison: Comparison) -> list[str]:
@@ -109,25 +106,17 @@ _READ: Final = ("state", "source", "number", "entry", "subject", "block", "ignor
 _BINARY: Final = dict.fromkeys(("source", "entry", "subject", "block"), pa.binary())
 
 
-def _schema(comparison: Comparison, data: pa.DataType) -> pa.Schema:
-    kinds = {**_BINARY, "data": data}
-    names = (*_READ[:-1], "left", "right", "group", "data", *_ignored_names(comparison))
-    return pa.schema([(name, kinds.get(name, pa.int64())) for name in names])
-
-
-def _read(comparison: Comparison, right: bool, batches: Batches) -> Batches:
+def _read(comparison: Comparison, right: bool, schema: pa.Schema, batches: Batches) -> Batches:
     # Compared as they are, and by sequence, nothing of messages has to be read.
     is_plain = comparison.by == "sequence" and not comparison.ignored_headers and comparison.rule is None
     one = None if is_plain else quick_reader(comparison, right=right)
     for batch in batches:
         columns = _plain(batch) if one is None else _columns(batch, one)
-        schema = _schema(comparison, batch.schema.field("data").type)
         state, sequences, count = columns["state"], batch.column("sequence"), batch.num_rows
         own = pc.negate(sequences) if right else sequences
         columns["number"] = pc.if_else(pc.equal(state, State.COMPARED), columns["number"], own)
-        columns["left"], columns["right"] = sequences, pa.nulls(count, pa.int64())
-        if right:
-            columns["left"], columns["right"] = columns["right"], columns["left"]
+        here, there = ("right", "left") if right else ("left", "right")
+        columns |= {here: sequences, there: pa.nulls(count, pa.int64())}
         columns["group"] = _groups(comparison, right, columns)
         columns["data"] = batch.column("data")
         if isinstance(comparison.rule, Republish) and comparison.rule.headers_only:

@@ -49,13 +49,8 @@ def provenance(block: bytes) -> Provenance | None:
     """Return the provenance in a header block; None without a valid one."""
     if b"\nNats-" not in block or b"\r\n" not in block:
         return None
-    shown = _last_step(block)
-    return shown if shown is not None and shown.sequence <= _LARGEST else None
-
-
-def _last_step(block: bytes) -> Provenance | None:
     names = (HEADER, TWIN_HEADER)
-    record, name = next(((found, name) for name in names if (found := first_record(block, name))), (None, b""))
+    record, name = next(((first, name) for name in names if (first := first_record(block, name))), (None, b""))
     stream, sequence = header_block.read(block, b"Nats-Stream"), header_block.read(block, b"Nats-Sequence")
     if (
         stream
@@ -64,13 +59,15 @@ def _last_step(block: bytes) -> Provenance | None:
         and len(sequence) <= 20
         and (record is None or block.rfind(b"\nNats-Stream:") > block.find(b"\n" + name + b":"))
     ):
-        return Provenance(stream, int(sequence))
-    if record is None:
+        found = Provenance(stream, int(sequence))
+    elif record is None:
         return None
-    entry = b""
-    if record.filters is not None and record.destinations is not None:
-        entry = JOINT.join(record.filters) + b" " + JOINT.join(record.destinations)
-    return Provenance(record.source, record.sequence, entry)
+    else:
+        entry = b""
+        if record.filters is not None and record.destinations is not None:
+            entry = JOINT.join(record.filters) + b" " + JOINT.join(record.destinations)
+        found = Provenance(record.source, record.sequence, entry)
+    return found if found.sequence <= _LARGEST else None
 
 
 def without_republished_lines(block: bytes) -> bytes:

@@ -37,11 +37,7 @@ def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
 
 
 def transform_of(source: str, destination: str, stream: str) -> Sourcing:
-    """Return a transform as the only entry of a stream that copies `stream`.
-
-    Raises:
-        ConfigError: the transform is invalid.
-    """
+    """Return a transform as the only entry of a stream that copies `stream`; refuse it with a `ConfigError`."""
     entry = Source.model_validate({"name": stream, "subject_transforms": [{"src": source, "dest": destination}]})
     return _compiled(entry, NEWEST, f"--transform {source} {destination}", mirrors=True)
 

@@ -76,10 +76,8 @@ def compared(
     """
     if left == right:
         raise OptionError(f"both sides are the same: {left.shown}; name two streams or captures, or two ranges of one")
-    equal = 0  # messages of each side that are compared already
     if (blocks := read_in_blocks(engine, left, right, wanted, progress)) is not None:
-        here, there, equal = blocks.left, blocks.right, blocks.equal
-        comparison, reason = blocks.comparison, blocks.reason
+        here, there, comparison, reason = blocks
     else:
         # The right first: then the left has all that a copier has brought until then.
         progress.enter("reading the right side")
@@ -87,7 +85,7 @@ def compared(
         progress.enter("reading the left side")
         here = Side.of(left, engine.opened(left, progress))
         comparison, reason = decided(here, there, wanted)
-    by = comparison.by
+    by, equal = comparison.by, here.equal
     messages = here.messages + there.messages
     lefts, rights = here.rows, there.rows
     if equal == here.messages == there.messages:
@@ -99,7 +97,7 @@ def compared(
         lefts, rights = _newest(lefts, comparison.rule), _newest(rights)
     progress.enter("bringing both sides together", total=messages)
     matches = matched(lefts, rights, comparison)
-    counted = counts(matches, comparison).plus(equal)
+    counted = counts(matches, comparison, equal)
     if not counted.common:
         hint = (
             "; give --source NAME if the left stream has another name there, --by sequence for a restored stream, or"

@@ -17,6 +17,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
@@ -34,37 +35,17 @@ from nats_bridge_spark.source.planning import SequenceRange, cores, planned
 from nats_bridge_spark.source.range_reader import arriving_range, iterated
 from nats_bridge_spark.source.read_options import ReadOptions
 
-_SMALL: Final = 64
-"""Messages of a block that is not halved."""
-_SAMPLE: Final = 2_000
-"""Sequences that decide how messages are identified."""
-_RANGE: Final = 500_000
-"""Sequences of a task's range, about."""
+_SMALL: Final = 64  # messages of a block that is not halved
+_SAMPLE: Final = 2_000  # sequences that decide how messages are identified
+_RANGE: Final = 500_000  # sequences of a task's range, about
 _MOST_RANGES: Final = 64
 
 _EQUAL, _LEFT, _RIGHT = 0, 1, 2
 Arriving: TypeAlias = AsyncGenerator[pa.RecordBatch, None]
 
 _BYTES: Final = ["sequence", "subject", "header_block", "data"]
-_RANGES: Final = pa.schema([("first", pa.int64()), ("last", pa.int64())])
 _BLOCKS: Final = pa.schema([("kind", pa.int64()), ("messages", pa.int64()), ("until", pa.int64()), *SCHEMA])
 """`kind` is one of `_EQUAL`, a block from `sequence` to `until`, and `_LEFT` and `_RIGHT`, a message of a side."""
-
-
-@dataclass(frozen=True, slots=True)
-class SidesInBlocks:
-    """The sides of a comparison by sequence.
-
-    Attributes:
-        equal: the number of messages in equal blocks. The sides count them, and their rows lack them.
-        reason: as from `decided`.
-    """
-
-    left: Side
-    right: Side
-    equal: int
-    comparison: Comparison
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +66,12 @@ class _Stream:
 
 def read_in_blocks(
     engine: DiffEngine, left: SideLocation, right: SideLocation, wanted: Comparison, progress: Progress
-) -> SidesInBlocks | None:
-    """Read and compare two streams in blocks.
+) -> tuple[Side, Side, Comparison, str] | None:
+    """Read and compare two streams in blocks, or raise a `PipelineError` if a side cannot be read.
 
     Returns:
-        None if this is not possible: a side is a capture or empty, or messages are not compared unchanged by sequence.
-
-    Raises:
-        PipelineError: a side cannot be read.
+        The left, the right, and the comparison and its reason as from `decided`. None if this is not possible: a side
+        is a capture or empty, or messages are not compared unchanged by sequence.
     """
     is_plain = wanted.by in ("auto", "sequence") and not (wanted.rule or wanted.ignored_headers or wanted.source)
     if not is_plain or left.connection is None or right.connection is None:
@@ -103,8 +82,7 @@ def read_in_blocks(
         return None
     first, last = min(here.whole.first, there.whole.first), max(here.whole.last, there.whole.last)
     progress.enter("reading both sides", total=2 * (last - first + 1))
-    ranges = engine.spread(_ranges(first, last), progress)
-    blocks = ranges.mapped(partial(_read, here, there), _BLOCKS).kept()
+    blocks = engine.spread(_ranges(first, last), progress).mapped(partial(_read, here, there), _BLOCKS).kept()
     sums = blocks.selected("kind", "messages", "sequence", "until").grouped(
         ["kind"], [("messages", "sum"), ("sequence", "min"), ("until", "max")]
     )
@@ -117,9 +95,9 @@ def read_in_blocks(
             raise PipelineError(f"{place.shown}: lost all its messages before they were read")
         messages, begin = sum(row["messages_sum"] for row in rows), min(row["sequence_min"] for row in rows)
         own = blocks.mapped(partial(_of_kind, kind), SCHEMA)
-        return Side(place, place.name, messages, begin, max(row["until_max"] for row in rows), own)
+        return Side(place, place.name, messages, begin, max(row["until_max"] for row in rows), own, equal)
 
-    return SidesInBlocks(side(left, _LEFT), side(right, _RIGHT), equal, *found)
+    return side(left, _LEFT), side(right, _RIGHT), *found
 
 
 def _decided(
@@ -142,10 +120,10 @@ def _decided(
     return (comparison, reason) if comparison.by == "sequence" else None
 
 
-def _ranges(first: int, last: int) -> pa.Table:
+def _ranges(first: int, last: int) -> list[tuple[int, int]]:
     count = min(max(cores(), min((last - first) // _RANGE, _MOST_RANGES)), last - first + 1)
-    ends = [first - 1 + (last - first + 1) * number // count for number in range(count + 1)]
-    return pa.table([pa.array(end + 1 for end in ends[:-1]), pa.array(ends[1:])], schema=_RANGES)
+    starts = [first + (last - first + 1) * number // count for number in range(count + 1)]
+    return [(start, following - 1) for start, following in pairwise(starts)]
 
 
 def _read(left: _Stream, right: _Stream, ranges: Batches) -> Batches:
@@ -195,9 +173,8 @@ def _blocks(left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[pa.RecordBa
 
 
 def _messages(rows: pa.RecordBatch, kind: int) -> pa.RecordBatch:
-    kinds, ones = np.full(len(rows), kind), np.ones(len(rows), np.int64)
-    columns = {"kind": pa.array(kinds), "messages": pa.array(ones), "until": rows.column("sequence")}
-    return pa.RecordBatch.from_arrays([*columns.values(), *rows.columns], schema=_BLOCKS)
+    kinds, ones = (pa.repeat(pa.scalar(value, pa.int64()), len(rows)) for value in (kind, 1))
+    return pa.RecordBatch.from_arrays([kinds, ones, rows["sequence"], *rows.columns], schema=_BLOCKS)
 
 
 def _of_kind(kind: int, blocks: Batches) -> Batches:

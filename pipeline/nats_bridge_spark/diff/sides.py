@@ -1,6 +1,6 @@
 """The two sides of a comparison: streams, or captures of them, on whichever engine."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, Self
 
@@ -65,6 +65,7 @@ class Side:
 
     Attributes:
         rows: the messages, with the columns `COMPARED`; they must not change.
+        equal: messages that are known to be equal to those of the other side; `rows` lacks them.
     """
 
     place: SideLocation
@@ -73,6 +74,7 @@ class Side:
     first: int
     last: int
     rows: Rows = field(repr=False)
+    equal: int = 0
 
     @classmethod
     def of(cls, place: SideLocation, rows: Rows) -> Self:
@@ -93,8 +95,7 @@ class Side:
             bounds += f" with subjects {', '.join(place.subjects)}" if place.subjects else ""
             raise PipelineError(f"{place.shown}: there are no messages{bounds}")
         names = [row["stream"] or "" for row in found]
-        lacking = sum(row["data_count"] - row["sequence_count"] for row in found)
-        if lacking:
+        if lacking := sum(row["data_count"] - row["sequence_count"] for row in found):
             raise SchemaError(f"{place.shown}: {lacking} rows have no sequence")
         if len(names) > 1:
             raise PipelineError(
@@ -115,8 +116,8 @@ class DiffEngine(Protocol):
             PipelineError: the side cannot be read.
         """
 
-    def spread(self, ranges: pa.Table, progress: Progress) -> Rows:
-        """Return the rows of a table of ranges (`first` and `last`), about one in each part."""
+    def spread(self, ranges: Sequence[tuple[int, int]], progress: Progress) -> Rows:
+        """Return ranges as rows with the columns `first` and `last`, about one in each part."""
 
 
 def live_options(place: SideLocation) -> dict[str, str]:
@@ -126,13 +127,8 @@ def live_options(place: SideLocation) -> dict[str, str]:
 
 
 def require_columns(place: SideLocation, kinds: Mapping[str, str]) -> None:
-    """Check the columns of a side in Parquet.
-
-    Raises:
-        SchemaError: one is missing, or of another type.
-    """
-    lacking = [name for name in COMPARED if name not in kinds]
-    if lacking:
+    """Refuse a side in Parquet that lacks a column, or has one of another type, with a `SchemaError`."""
+    if lacking := [name for name in COMPARED if name not in kinds]:
         raise SchemaError(
             f"{place.shown}: has no column {', '.join(lacking)}; a capture has {', '.join(CAPTURED)} "
             f"(nats-bridge capture makes one)"

@@ -10,20 +10,17 @@ from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from nats_bridge_spark.capture.folder import SAVED
 from nats_bridge_spark.capture.parquet_files import read_capture
 from nats_bridge_spark.capture.place import place_of
-from nats_bridge_spark.columns import ARROW, ddl
 from nats_bridge_spark.diff.rows import Aggregate, BatchFunction
-from nats_bridge_spark.diff.sides import COMPARED, TEXTS, DiffEngine, SideLocation, live_options, require_columns
+from nats_bridge_spark.diff.sides import SCHEMA, TEXTS, DiffEngine, SideLocation, live_options, require_columns
 from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.progress import Progress
 
-# subjects that are not UTF-8 are compared as well
-_LIVE: Final = ddl(COMPARED).replace("subject string", "subject binary")
 _FEW: Final = 500_000  # rows that can be sent to every task, which spares a shuffle of the others
-_NAMES: Final = {kind: name for name, kind in ARROW.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +38,7 @@ class _SparkRows:
         return self._of(self.frame.select(*columns))
 
     def mapped(self, function: BatchFunction, schema: pa.Schema) -> Self:
-        ddl = ", ".join(f"`{field.name}` {_NAMES[field.type]}" for field in schema)
-        return self._of(self.frame.mapInArrow(function, ddl))
+        return self._of(self.frame.mapInArrow(function, from_arrow_schema(schema)))
 
     def digested(self, name: str, columns: Sequence[str]) -> Self:
         others = [column for column in self.frame.columns if column not in columns]
@@ -94,15 +90,14 @@ class _SparkEngine:
     held: list[DataFrame]
 
     def opened(self, place: SideLocation, _: Progress) -> _SparkRows:
-        live = self.spark.read.format("jetstream").schema(_LIVE)
+        live = self.spark.read.format("jetstream").schema(from_arrow_schema(SCHEMA))
         frame = live.options(**live_options(place)).load() if place.connection else _captured(self.spark, place)
         texts = {name: F.coalesce(F.col(name).cast("binary"), F.lit(b"")) for name in TEXTS}
-        frame = frame.select(*COMPARED).withColumns({**texts, "sequence": F.col("sequence").cast("bigint")})
+        frame = frame.select(*SCHEMA.names).withColumns({**texts, "sequence": F.col("sequence").cast("bigint")})
         return _SparkRows(frame, self.held).kept() if place.connection else _SparkRows(frame, self.held)
 
-    def spread(self, ranges: pa.Table, _: Progress) -> _SparkRows:
-        rows = list(zip(*ranges.to_pydict().values(), strict=True))
-        parts = self.spark.sparkContext.parallelize(rows, len(rows))
+    def spread(self, ranges: Sequence[tuple[int, int]], _: Progress) -> _SparkRows:
+        parts = self.spark.sparkContext.parallelize(ranges, len(ranges))
         return _SparkRows(self.spark.createDataFrame(parts, "first bigint, last bigint"), self.held)
 
 
