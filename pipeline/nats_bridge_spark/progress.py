@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-
-
 @contextmanager
 def listening(on_stop: Callable[[int, Any], None]) -> Iterator[None]:
     """Call `on_stop` with the signal and the interrupted frame for each SIGINT and SIGTERM inside of the block.
@@ -32,7 +29,7 @@ def listening(on_stop: Callable[[int, Any], None]) -> Iterator[None]:
     Outside the main thread, which alone receives signals, it does nothing.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, on_stop) for number in (_SIGNALS if is_main else ())}
+    before = {number: signal.signal(number, on_stop) for number in (signal.SIGINT, signal.SIGTERM) if is_main}
     try:
         yield
     finally:
@@ -119,28 +116,33 @@ def watched(
     """
     progress = Progress(job, total)
     stops: list[int] = []
-    screen = _Screen(progress, spark)
+    over = threading.Event()
+
+    def is_cancelled() -> bool:
+        return len(stops) > drains
 
     def on_stop(number: int, _: object) -> None:
         stops.append(number)
         progress.stopping.set()
-        asked = len(stops) - drains
-        screen.cancels = asked > 0
         # An error would break a call to Java. Java's answer, that the job was cancelled, ends the block.
-        if asked > (0 if spark is None else 1):
+        if len(stops) - drains > (0 if spark is None else 1):
             raise _stopped(progress, number)
 
+    work = progress, spark, is_cancelled, over
+    screen = threading.Thread(target=_show, args=work, name="nats-bridge-progress", daemon=True)
     with listening(on_stop):
         screen.start()
         try:
             yield progress
         except Exception as error:
-            if screen.cancels and not isinstance(error, JobStoppedError):
+            if is_cancelled() and not isinstance(error, JobStoppedError):
                 raise _stopped(progress, stops[0]) from error
             raise
         finally:
-            screen.end()
-        if screen.cancels:
+            over.set()
+            screen.join()
+            _write("", stays=False)  # an empty line of the terminal
+        if is_cancelled():
             raise _stopped(progress, stops[0])
         _write(summary(job, progress.messages, time.monotonic() - progress.started), stays=True)
 
@@ -150,62 +152,44 @@ def _stopped(progress: Progress, number: int) -> JobStoppedError:
     return JobStoppedError(f"{progress.job}: stopped by {signal.Signals(number).name}{kept}", exit_code=128 + number)
 
 
-class _Screen(threading.Thread):
-    """Keeps stderr up to date while a job works, and cancels Spark's work on request.
+def _show(
+    progress: Progress, spark: SparkSession | None, is_cancelled: Callable[[], bool], over: threading.Event
+) -> None:
+    """Keep stderr up to date until the end. Once cancelled, cancel Spark's jobs, those as well that still start."""
+    is_terminal = sys.stderr.isatty()
+    said, seen = time.monotonic(), deque[tuple[float, int]](maxlen=_LOOKS)
+    while not over.wait(_LOOK):
+        if is_cancelled():
+            with suppress(Exception):  # Java may be gone, which ends the block as well
+                if spark is not None:
+                    spark.sparkContext.cancelAllJobs()
+            continue
+        now = time.monotonic()
+        seen.append((now, _counted(progress)))
+        if is_terminal or now - said >= INTERVAL:
+            said = now
+            (then, before), (_, messages) = seen[0], seen[-1]
+            rate = max(0, messages - before) / (now - then) if now > then else 0.0
+            line = progress.line(messages, rate, _tasks(spark), now - progress.started)
+            _write(line, stays=not is_terminal)
 
-    Attributes:
-        cancels: whether Spark's jobs are cancelled, those as well that the block still starts.
-    """
 
-    def __init__(self, progress: Progress, spark: SparkSession | None) -> None:
-        super().__init__(name="nats-bridge-progress", daemon=True)
-        self.cancels = False
-        self._progress = progress
-        self._spark = spark
-        self._over = threading.Event()
+def _counted(progress: Progress) -> int:
+    count, messages = progress.count, progress.messages
+    with suppress(Exception):  # a failed count must not disturb the job
+        messages += 0 if count is None else count()
+    return messages if progress.total is None else min(messages, progress.total)
 
-    def run(self) -> None:
-        """Until the end: look, or cancel."""
-        is_terminal = sys.stderr.isatty()
-        said, seen = time.monotonic(), deque[tuple[float, int]](maxlen=_LOOKS)
-        while not self._over.wait(_LOOK):
-            if self.cancels and self._spark is not None:
-                # Java may be gone, which ends the block as well.
-                with suppress(Exception):
-                    self._spark.sparkContext.cancelAllJobs()
-            elif not self.cancels:
-                now = time.monotonic()
-                seen.append((now, self._count()))
-                if is_terminal or now - said >= INTERVAL:
-                    said = now
-                    (then, before), (_, messages) = seen[0], seen[-1]
-                    rate = max(0, messages - before) / (now - then) if now > then else 0.0
-                    line = self._progress.line(messages, rate, self._tasks(), now - self._progress.started)
-                    _write(line, stays=not is_terminal)
 
-    def end(self) -> None:
-        """Stop writing, and leave the terminal at an empty line."""
-        self._over.set()
-        self.join()
-        _write("", stays=False)
-
-    def _count(self) -> int:
-        progress, count = self._progress, self._progress.count
-        messages = progress.messages
-        if count is not None:
-            with suppress(Exception):  # a failed count must not disturb the job
-                messages += count()
-        return messages if progress.total is None else min(messages, progress.total)
-
-    def _tasks(self) -> tuple[int, int]:
-        """Return the finished tasks and all tasks that Spark is running."""
-        with suppress(Exception):  # hosts of notebooks may forbid to ask
-            if self._spark is not None:
-                tracker = self._spark.sparkContext.statusTracker()
-                stages = filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds()))
-                counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages]
-                return sum(done for done, _ in counts), sum(planned for _, planned in counts)
-        return 0, 0
+def _tasks(spark: SparkSession | None) -> tuple[int, int]:
+    """Return the finished tasks and all tasks that Spark is running."""
+    with suppress(Exception):  # hosts of notebooks may forbid to ask
+        if spark is not None:
+            tracker = spark.sparkContext.statusTracker()
+            stages = filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds()))
+            counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages]
+            return sum(done for done, _ in counts), sum(planned for _, planned in counts)
+    return 0, 0
 
 
 def _write(text: str, *, stays: bool) -> None:
