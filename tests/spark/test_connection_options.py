@@ -13,7 +13,7 @@ from nats_bridge_spark.columns import read_schema
 from nats_bridge_spark.connections import connection_of, options_of
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.source.planning import SequenceRange, planned
-from nats_bridge_spark.source.range_reader import read_range
+from nats_bridge_spark.source.range_reader import arriving_range, iterated
 from nats_bridge_spark.source.read_options import ReadOptions
 from tests.live.raw_messages import OpenPeer
 from tests.live.servers.domains import linked_domains
@@ -62,4 +62,4 @@ async def test_a_read_of_another_domain(version: str, native_server: Servers, ra
 
 def _messages(read: ReadOptions, parts: list[SequenceRange]) -> int:
     schema = read_schema(spark_schema("sequence"))
-    return sum(batch.num_rows for part in parts for batch in read_range(read, schema, part))
+    return sum(batch.num_rows for part in parts for batch in iterated(arriving_range(read, schema, part)))

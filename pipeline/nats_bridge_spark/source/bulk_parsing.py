@@ -43,7 +43,8 @@ class BulkParser:
         if len(data) - position < self.worth:
             return position
         read = np.frombuffer(data, np.uint8, offset=position)
-        found = _deliveries(read, _messages(read), sid)
+        messages = _messages(read)
+        found = _deliveries(read, messages, sid) if len(messages) else messages
         count = len(found)
         if not count:
             return position
@@ -63,8 +64,6 @@ class BulkParser:
 
 def _deliveries(data: npt.NDArray[np.uint8], messages: _Places, sid: bytes) -> _Places:
     """Return the positions of the parts of the messages at the front that are deliveries to the subscription."""
-    if not len(messages):
-        return np.empty((0, _PIECES), np.int64)
     starts, subjects, fields_end = messages[:, 0], messages[:, 1], messages[:, 2]
     spaces = np.flatnonzero(data[: int(fields_end[-1])] == ord(" "))
     behind = np.searchsorted(spaces, fields_end)
@@ -82,11 +81,9 @@ def _deliveries(data: npt.NDArray[np.uint8], messages: _Places, sid: bytes) -> _
 def _messages(data: npt.NDArray[np.uint8]) -> _Places:
     """Return for each complete message the start, subject, sizes, header block, payload and line end."""
     ends = np.flatnonzero(data == ord("\n"))
-    starts = np.empty_like(ends)
     if not len(ends):
         return _NONE
-    starts[0] = 0
-    starts[1:] = ends[:-1] + 1
+    starts = np.append(0, ends[:-1] + 1)
     firsts = data[starts]
     likely = np.flatnonzero(((firsts == ord("M")) | (firsts == ord("H"))) & (ends - starts > 8))
     starts, ends = starts[likely], ends[likely]
@@ -94,15 +91,13 @@ def _messages(data: npt.NDArray[np.uint8]) -> _Places:
     named = data[ends - 1] == ord("\r")
     for place, letter in enumerate(b"MSG "):
         named &= data[starts + headed + place] == letter
-    if not named.all():
-        starts, ends, headed = starts[named], ends[named], headed[named]
+    starts, ends, headed = starts[named], ends[named], headed[named]
     if not len(starts) or starts[0]:
         return _NONE
     size, fields_end = _number_before(data, ends - 1)
     header_size = np.zeros_like(size)
     with_header = np.flatnonzero(headed)
-    if len(with_header):
-        header_size[with_header], fields_end[with_header] = _number_before(data, fields_end[with_header])
+    header_size[with_header], fields_end[with_header] = _number_before(data, fields_end[with_header])
     stops = ends + 1 + size
     found = np.stack([starts, starts + 4 + headed, fields_end, ends + 1, ends + 1 + header_size, stops], axis=1)
     sound = (stops + 2 <= len(data)) & (header_size <= size) & (fields_end > starts)

@@ -9,7 +9,7 @@ versions have none. `startTime` is included until a message of that time or late
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp
@@ -85,14 +85,6 @@ class FollowedStream:
     done: int = 0
     last: int = 0
 
-    @classmethod
-    def of(
-        cls, connection: Connection, options: ReadOptions, state: StreamState, begin: Position | None = None
-    ) -> Self:
-        """Return a stream of a read, by default from its beginning on; `beginning` finds that."""
-        begin = begin or Position(state.known, 0)
-        return cls(connection, options.of_stream(state.name), state, begin, begin.sequence)
-
     @property
     def name(self) -> str:
         """The stream's name."""
@@ -114,10 +106,7 @@ class FollowedStream:
         return replace(position, sequence=done) if self._ended_before(self.options.start_time) else self.at(done)
 
     async def done_of(self, position: Position) -> int:
-        """Return the sequence up to which nothing is left to read.
-
-        Of the position, or of messages before its start time.
-        """
+        """Return the sequence up to which nothing is left to read, of a position or of messages before its time."""
         time = position.start_time
         if time is None:
             return position.sequence
@@ -132,12 +121,11 @@ class FollowedStream:
         """Return whether the stream's leader has messages of the batch to read."""
         if self.last <= self.done or self.last < self.state.first or not self.state.messages:
             return False
-        if not self.options.subjects and self.state.deleted == ():
+        subjects = self.options.subjects
+        if not subjects and self.state.deleted == ():
             return True  # the last message exists
         # If the user may not ask, a task finds out.
-        return await holds_any(
-            self.connection, self.name, self.options.subjects, self.done + 1, self.last, unknown=True
-        )
+        return await holds_any(self.connection, self.name, subjects, self.done + 1, self.last, unknown=True)
 
     def check(self, *ends: Position) -> None:
         """Check that it is the stream of the begin and of other positions, and has the next messages.
@@ -180,11 +168,7 @@ class FollowedStream:
             self.last = min(await (await self._held(self.last)).end_of_at_most(rows), self.last)
 
     async def ranges(self, end: Position, share: int | None) -> list[SequenceRange]:
-        """Return the ranges of a batch up to a position.
-
-        Raises:
-            DataLostError: the stream was recreated, or has removed the next messages.
-        """
+        """Return the ranges of a batch up to a position, after a `check`."""
         self.check(end)
         first, last = max(self.done + 1, self.state.first), end.sequence
         if first > last:

@@ -60,8 +60,7 @@ def divided(number: int, waiting: Mapping[str, int]) -> dict[str, int]:
 
     Returns:
         Never more than the stream could use, but at least 1 for each stream that could use some, so that none waits for
-        long.
-        The sum is larger than the number only if there are more such streams.
+        long. The sum is larger than the number only if there are more such streams.
     """
     total = sum(waiting.values())
     if total <= number:

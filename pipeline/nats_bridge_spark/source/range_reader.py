@@ -25,10 +25,8 @@ from nats_bridge_spark.source.stream_state import holds_any, state_of
 
 _Item = TypeVar("_Item")
 
-_ROWS: Final = 10_000
-"""Approximate rows of a record batch; more are no faster."""
-_BYTES: Final = 8 * 1024 * 1024
-"""Approximate bytes of a record batch."""
+_ROWS: Final = 10_000  # of a record batch, about; more are no faster
+_BYTES: Final = 8 * 1024 * 1024  # of a record batch, about
 
 
 class BatchReader(DataSourceReader):
@@ -50,39 +48,28 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a task's rows. If there is nothing to read, Spark passes a partition of another type."""
         if isinstance(partition, SequenceRange):
-            yield from read_range(self._options, self._schema, partition)
-
-
-def read_range(options: ReadOptions, schema: pa.Schema, part: SequenceRange) -> Iterator[pa.RecordBatch]:
-    """Read a range, each message once, in order.
-
-    Raises:
-        DataLostError: the stream has removed messages of the planned range.
-        UnreachableError: no server, or it went away for longer than a task waits.
-        PipelineError: the server refuses.
-    """
-    yield from iterated(arriving_range(options, schema, part))
+            yield from iterated(arriving_range(self._options, self._schema, partition))
 
 
 def iterated(items: AsyncGenerator[_Item, None]) -> Iterator[_Item]:
     """Yield the items of a generator that runs in a thread. Errors leave it marked."""
+
+    async def following() -> _Item | None:
+        return await anext(items, None)
+
     with marking(), LoopThread() as loop:
         try:
-            while (item := loop.run(_following(items))) is not None:
+            while (item := loop.run(following())) is not None:
                 yield item
         finally:
             with contextlib.suppress(RuntimeError):  # interrupted while it runs: it ends with the loop
                 loop.run(items.aclose())
 
 
-async def _following(items: AsyncGenerator[_Item, None]) -> _Item | None:
-    return await anext(items, None)
-
-
 async def arriving(options: ReadOptions, schema: pa.Schema) -> AsyncGenerator[pa.RecordBatch, None]:
     """Plan a read and yield its rows, on the caller's event loop, because threads would contend for the interpreter.
 
-    Raises the errors of `read_range` and `planned`.
+    Raises the errors of `arriving_range` and `planned`.
     """
     for part in await planned(options):
         async with contextlib.aclosing(arriving_range(options, schema, part)) as batches:
@@ -93,7 +80,13 @@ async def arriving(options: ReadOptions, schema: pa.Schema) -> AsyncGenerator[pa
 async def arriving_range(
     options: ReadOptions, schema: pa.Schema, part: SequenceRange
 ) -> AsyncGenerator[pa.RecordBatch, None]:
-    """Read a range as `read_range` does, on the caller's event loop."""
+    """Read a range, each message once, in order, on the caller's event loop.
+
+    Raises:
+        DataLostError: the stream has removed messages of the planned range.
+        UnreachableError: no server, or it went away for longer than a task waits.
+        PipelineError: the server refuses.
+    """
     async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
         async for messages in portions:
             yield record_batch(messages, part.stream, schema)

@@ -53,11 +53,7 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
-        """Read the options of a data source.
-
-        Raises:
-            OptionError: one is missing, unknown or wrong.
-        """
+        """Read the options of a data source, or raise an `OptionError`."""
         found = given(options, READ)
         stream, streams = found.get("stream", ""), _streams(found)
         if not stream and not streams:
@@ -108,11 +104,7 @@ def require_name(place: str, stream: str) -> None:
 
 
 def filters_of(place: str, text: str) -> tuple[str, ...]:
-    """Return the filters in a text, which are separated by commas; none for everything.
-
-    Raises:
-        OptionError: one is not a filter.
-    """
+    """Return the filters in a text, separated by commas (none for everything), or raise an `OptionError`."""
     filters = tuple(part.strip() for part in text.split(",")) if text.strip() else ()
     for one in filters:
         if not is_valid_filter(one.encode()):
@@ -126,11 +118,7 @@ def filters_of(place: str, text: str) -> tuple[str, ...]:
 
 
 def time_of(place: str, text: str) -> str:
-    """Return a moment as RFC 3339 with a zone.
-
-    Raises:
-        OptionError: it is none.
-    """
+    """Return a moment as RFC 3339 with a zone, or raise an `OptionError`."""
     try:
         time = normal_time(text)
     except InvalidTimeError:

@@ -132,7 +132,7 @@ def record_batch(messages: Arrived, stream: str, schema: pa.Schema) -> pa.Record
         "sequence": lambda _: pa.array(sequences),
         "time": lambda kind: pa.array(times // 1000).cast(kind),
         "time_ns": lambda _: pa.array(times),
-        "headers": lambda kind: header_fields(messages.blocks, sequences, kind, stream),
+        "headers": lambda kind: _headers(messages.blocks, sequences, kind, stream),
         "header_block": lambda _: messages.blocks,
         "data": lambda _: messages.payloads,
     }
@@ -157,7 +157,7 @@ def _first_unreadable(column: pa.BinaryArray) -> int:
     return next(at for at, value in enumerate(values) if value.decode(errors="replace").encode() != value)
 
 
-def header_fields(blocks: pa.BinaryArray, sequences: np.ndarray, kind: pa.DataType, stream: str) -> pa.Array:
+def _headers(blocks: pa.BinaryArray, sequences: np.ndarray, kind: pa.DataType, stream: str) -> pa.Array:
     """Return the headers of each block, with order, repetitions and case, but without white space around values.
 
     The first line of a block is never a header, and a line without a colon is not one either. No block means no
@@ -165,9 +165,6 @@ def header_fields(blocks: pa.BinaryArray, sequences: np.ndarray, kind: pa.DataTy
 
     Args:
         kind: Arrow's type of the column: a list of (name, value).
-
-    Raises:
-        SchemaError: a name or value is not UTF-8.
     """
     header = kind.value_type
     if not blocks.nbytes or not pc.any(pc.greater(pc.binary_length(blocks), 0)).as_py():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -17,7 +17,7 @@ from nats_bridge_spark.errors import DataLostError, OptionError, marking
 from nats_bridge_spark.source.followed_stream import FollowedStream, Position, offset_of, positions_of
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.planning import SequenceRange, check_filters, cores, divided
-from nats_bridge_spark.source.range_reader import read_range
+from nats_bridge_spark.source.range_reader import arriving_range, iterated
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.stream_state import states_of
 
@@ -34,10 +34,8 @@ else:
 
 _Result = TypeVar("_Result")
 
-_IDLE_REQUESTS: Final = 2
-"""To the servers in a second, while nothing waits."""
-_LONGEST_PAUSE: Final = 5.0
-"""Seconds between two questions while nothing waits, however many streams they are about."""
+_IDLE_REQUESTS: Final = 2  # to the servers in a second, while nothing waits
+_LONGEST_PAUSE: Final = 5.0  # seconds between two questions while nothing waits, however many streams they are about
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -75,12 +73,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset at which a query without a checkpoint begins."""
-
-        async def initial() -> dict[str, Position]:
-            return {one.name: await one.beginning() for one in await self._streams({})}
-
         with marking():
-            return offset_of(self._run(initial()), self._options)
+            return offset_of(self._run(self._ends_of({}, None)), self._options)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit of a batch from the options.
@@ -122,11 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._run(self._report())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the ranges of a batch.
-
-        Raises:
-            DataLostError: a stream was recreated, or has removed the next messages.
-        """
+        """Return the ranges of a batch, or raise a `DataLostError` as `latestOffset` does."""
         with marking():
             begun, ends = positions_of(start, self._options), positions_of(end, self._options)
             later = {name: at for name, at in ends.items() if name not in begun or at.sequence > begun[name].sequence}
@@ -135,13 +125,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a task's rows."""
         if isinstance(partition, SequenceRange):
-            yield from read_range(self._options, self._schema, partition)
+            yield from iterated(arriving_range(self._options, self._schema, partition))
 
     def stop(self) -> None:
         """Close the driver's connection."""
         if self._opened is not None:
-            _, _, close = self._opened
-            close()
+            self._opened[2]()
             self._opened = None
 
     def _run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
@@ -162,15 +151,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _streams(self, begun: Mapping[str, Position]) -> list[FollowedStream]:
         """Return the read's streams as they are now, each from its position on."""
-        options, connection = self._options, self._connection
-        states = await states_of(connection, options.streams or (options.stream,), self._left_out)
-        if options.fail_on_data_loss and (gone := sorted(set(begun) - {state.name for state in states})):
+        options = self._options
+        found = await self._followed(options.streams or (options.stream,), begun)
+        if options.fail_on_data_loss and (gone := sorted(set(begun) - {one.name for one in found})):
             raise DataLostError(
                 f"stream '{gone[0]}': was deleted; set failOnDataLoss=false to continue without it, or begin with a new"
                 " checkpoint location"
             )
-        self._found = [FollowedStream.of(connection, options, state, begun.get(state.name)) for state in states]
-        return self._found
+        self._found = found
+        return found
+
+    async def _followed(self, wanted: Sequence[str], begun: Mapping[str, Position]) -> list[FollowedStream]:
+        connection, options = self._connection, self._options
+        return [
+            FollowedStream(
+                connection, options.of_stream(state.name), state, begun.get(state.name, Position(state.known, 0))
+            )
+            for state in await states_of(connection, wanted, self._left_out)
+        ]
 
     async def _next(self, begun: dict[str, Position], limit: ReadLimit | None) -> dict[str, Position]:
         """Return the end of the next batch in each stream.
@@ -247,23 +245,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {one.name: one.at(one.state.last) for one in streams}
         about = (self._ends, ends)
         if self._reported is None or self._reported[0] != about:
-            lag = None
-            if self._ends:
-                lag = 0
-                for one in streams:
-                    end = self._ends.get(one.name)
-                    one.begin = one.at(0) if end is None or one.state.is_another_than(end.stream) else end
-                    await self._find_done(one)
-                    lag += await one.waiting()
+            for one in streams:
+                end = self._ends.get(one.name)
+                one.begin = one.at(0) if end is None or one.state.is_another_than(end.stream) else end
+                await self._find_done(one)
+            lag = sum([await one.waiting() for one in streams]) if self._ends else None
             self._reported = about, offset_of(ends, self._options, lag)
         return self._reported[1]
 
     async def _ranges(self, begun: Mapping[str, Position], ends: Mapping[str, Position]) -> list[SequenceRange]:
-        connection, options = self._connection, self._options
-        streams = [
-            FollowedStream.of(connection, options, state, begun.get(state.name))
-            for state in await states_of(connection, tuple(ends), self._left_out)
-        ]
+        streams = await self._followed(tuple(ends), begun)
         for one in streams:
             if one.name not in begun:
                 one.begin = await one.beginning()
@@ -271,7 +262,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         shares: Mapping[str, int | None] = dict.fromkeys(ends)
         if len(ends) > 1:
             lengths = {one.name: max(ends[one.name].sequence - one.done, 0) for one in streams}
-            shares = divided(options.partitions or cores(), lengths)
+            shares = divided(self._options.partitions or cores(), lengths)
         each = [await one.ranges(ends[one.name], shares[one.name]) for one in streams]
         return [part for ranges in each for part in ranges]
 

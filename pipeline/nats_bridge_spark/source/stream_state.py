@@ -53,14 +53,7 @@ class StreamState:
         return known.differs(self.created, self.bounds)
 
     def require_held(self, first: int, last: int, remedy: str) -> None:
-        """Check that no message of a range may be lost.
-
-        Args:
-            remedy: the end of the error, which says what to do.
-
-        Raises:
-            DataLostError: messages are missing at the front of the stream, and it may have dropped them.
-        """
+        """Raise a `DataLostError` with a remedy if the stream may have dropped messages at the front of a range."""
         if self.drops and first < self.first and first <= last:
             raise DataLostError(
                 f"stream '{self.name}': messages {first} to {min(self.first - 1, last)} were removed unread (by a"
@@ -73,11 +66,7 @@ class StreamState:
         return self.size // self.messages + 1 if self.messages else 1
 
     def require_limits(self, done: str) -> None:
-        """Refuse a stream whose consumers decide which messages it keeps, with an `OptionError`.
-
-        Args:
-            done: the action for the error, such as `read`.
-        """
+        """Refuse a stream whose consumers decide which messages it keeps, with an `OptionError` about the action."""
         if not self.limits:
             raise OptionError(
                 f"stream '{self.name}': is a work queue, or keeps messages for consumers only: reading it could take"
@@ -120,21 +109,16 @@ async def states_of(connection: Connection, wanted: Sequence[str], left_out: set
 
 
 async def state_of(connection: Connection, stream: str, *, listing: bool = False) -> StreamState:
-    """Ask for a stream's state.
+    """Ask for a stream's state, or raise a `PipelineError` if the stream does not exist.
 
     Args:
         listing: whether to include the deleted sequences, unless there are too many.
-
-    Raises:
-        PipelineError: the stream does not exist.
     """
     info = await stream_info(connection, stream)
     if listing and 0 < int(info["state"].get("num_deleted", 0)) <= _LISTED:
         info = await stream_info(connection, stream, deleted=True)
     state, config = info["state"], info["config"]
-    deleted: tuple[int, ...] | None = tuple(sorted(state.get("deleted") or ()))
-    if len(deleted or ()) != int(state.get("num_deleted", 0)):
-        deleted = None
+    deleted = tuple(sorted(state.get("deleted") or ()))
     return StreamState(
         name=stream,
         known=KnownStream.of(info),
@@ -144,7 +128,7 @@ async def state_of(connection: Connection, stream: str, *, listing: bool = False
         last_time=str(state["last_ts"]),
         messages=int(state["messages"]),
         size=int(state["bytes"]),
-        deleted=deleted,
+        deleted=deleted if len(deleted) == int(state.get("num_deleted", 0)) else None,
         limits=config.get("retention", "limits") == "limits",
         removes=removes_messages(config),
         drops=_drops(config),
@@ -171,11 +155,7 @@ async def holds_any(
 
 
 async def stream_info(connection: Connection, stream: str, *, deleted: bool = False) -> Json:
-    """`STREAM.INFO`, with the deleted sequences if wanted.
-
-    Raises:
-        PipelineError: the stream does not exist.
-    """
+    """Ask for `STREAM.INFO`, or raise a `PipelineError` if the stream does not exist."""
     try:
         return await connection.api.stream_info(stream, deleted=deleted)
     except ApiError as error:
