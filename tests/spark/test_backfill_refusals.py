@@ -10,6 +10,7 @@ import pytest
 from nats_bridge.errors import BridgeError, ConfigError, RuleRefusedError
 from nats_bridge.rules.leadership.leases import open_leases
 from nats_bridge.settings import Settings
+from nats_bridge_spark.backfill import history_copy
 from nats_bridge_spark.errors import OptionError, PipelineError
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
@@ -177,11 +178,15 @@ async def test_a_message_that_the_target_refuses_stops_the_job_or_is_skipped(
     assert [message[3] for message in await dead.count(1)] == [b"x" * 1000]
 
 
-async def test_a_target_that_is_full_is_waited_for_only_so_long(copies: Copies, servers: SharedServers) -> None:
+async def test_a_target_that_is_full_is_waited_for_only_so_long(
+    copies: Copies, servers: SharedServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = settings_for(servers["2.10.27"].url, copies.rule())
     await _updated(copies, max_msgs=4, discard="new")
-    with pytest.raises(PipelineError, match="accepts nothing at the moment"):
-        await backfilled(settings, patience=0.5)
+    with monkeypatch.context() as impatient:
+        impatient.setattr(history_copy, "PATIENCE", 0.5)
+        with pytest.raises(PipelineError, match="accepts nothing at the moment"):
+            await backfilled(settings)
     assert await copies.source_sequences() == [1, 2, 3, 4]
     await _updated(copies, max_msgs=-1, discard="new")
     await backfilled(settings)

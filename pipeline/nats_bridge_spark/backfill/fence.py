@@ -36,19 +36,15 @@ async def fenced(settings: Settings, rule: Rule, sources: Sequence[tuple[Connect
             leases = await open_leases(settings, settings.leadership)
             held.push_async_callback(leases.close)
             leading = asyncio.create_task(leases.lead(rule))
-            try:
-                await asyncio.wait({leading}, timeout=_TIMES * settings.leadership.ttl)
+            held.push_async_callback(end_tasks, leading)
+            won, _ = await asyncio.wait({leading}, timeout=_TIMES * settings.leadership.ttl)
+            if not won:
                 holder = leases.holder(rule.name) or "another process"
-            finally:
-                if not leading.done():
-                    await end_tasks(leading)
-            if leading.cancelled():
                 raise PipelineError(
                     f"rule '{rule.name}': replica '{holder}' holds its lease (bucket '{settings.leadership.bucket}'):"
                     " stop the sidecars, and start them again afterwards"
                 )
-            term = leading.result()
-            held.push_async_callback(term.end)
+            held.push_async_callback(leading.result().end)
         for connection, stream in sources:
             await held.enter_async_context(_announced(connection, stream, consumer_owner(settings.name, rule.name)))
         yield
@@ -84,13 +80,11 @@ async def _announced(connection: Connection, stream: str, owner: str) -> AsyncIt
 
 async def refuse_running(connection: Connection, stream: str, owner: str, rule: str) -> None:
     """Refuse a rule one of whose consumers has a subscriber, with a `PipelineError`."""
-    consumer = await copying_consumer(connection, stream, owner)
     deadline = asyncio.get_running_loop().time() + TAKEOVER
-    while consumer is not None and asyncio.get_running_loop().time() < deadline:
+    while (consumer := await copying_consumer(connection, stream, owner)) is not None:
+        if asyncio.get_running_loop().time() >= deadline:
+            raise PipelineError(
+                f"rule '{rule}': it is running: consumer '{consumer}' of stream '{stream}' is read at this moment."
+                " Stop the sidecar (or the other backfill), and start it again afterwards"
+            )
         await LEADER_AWAY.pause()  # of a process that was killed, which the server notices in a moment
-        consumer = await copying_consumer(connection, stream, owner)
-    if consumer is not None:
-        raise PipelineError(
-            f"rule '{rule}': it is running: consumer '{consumer}' of stream '{stream}' is read at this moment."
-            " Stop the sidecar (or the other backfill), and start it again afterwards"
-        )

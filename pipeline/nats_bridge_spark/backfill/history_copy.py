@@ -32,6 +32,8 @@ from nats_bridge_spark.row_bundle import pieces
 
 _READ_AHEAD: Final = 8
 """Batches that are read before the ones before them are handed on."""
+PATIENCE: Final = 60.0
+"""Seconds for which a server may be down, or the target full, before the copy ends."""
 
 
 @dataclass(slots=True)
@@ -39,7 +41,6 @@ class HistoryCopy:
     """The copying of one history into the target.
 
     Attributes:
-        patience: seconds for which a server may be down, or the target full, before the copy ends.
         held: the source's sequence up to which the target has confirmed everything.
         read: the number of messages that were handed on, each counted once.
         handed: the sequence of the last one.
@@ -49,18 +50,13 @@ class HistoryCopy:
     history: MessageHistory
     known: KnownStream
     held: int
-    patience: float = 60.0
     counters: CopyCounters = field(default_factory=CopyCounters)
     read: int = 0
     handed: int = 0
     _over: asyncio.Future[None] = field(init=False)
 
     async def run(self, source: Connection, target: Connection) -> None:
-        """Copy it.
-
-        Raises:
-            BridgeError: the copy cannot continue; messages copied so far stay.
-        """
+        """Copy it, or raise a `BridgeError` if the copy cannot continue. Messages copied so far stay."""
         over = self._over = asyncio.get_running_loop().create_future()
         reader = partial(_HistoryReader, self)
         context = EntryContext(self.plan, source, target, self.counters, RuleMetrics(), make_reader=reader)
@@ -126,12 +122,12 @@ class HistoryCopy:
             is_there = target.client.is_connected and source.client.is_connected
             if is_there and entry.obstacle is None:
                 free = loop.time()
-            elif loop.time() - free > self.patience:
+            elif loop.time() - free > PATIENCE:
                 if is_there:
-                    why = f"{place}: waited {self.patience:g} s for {entry.obstacle}: run the backfill again then"
+                    why = f"{place}: waited {PATIENCE:g} s for {entry.obstacle}: run the backfill again then"
                     return self.end(PipelineError(why))
                 whose = "its" if source.client.is_connected else "its source's"
-                why = f"{place}: {whose} server is away for {self.patience:g} s: run the backfill again"
+                why = f"{place}: {whose} server is away for {PATIENCE:g} s: run the backfill again"
                 return self.end(UnreachableError(why))
 
 

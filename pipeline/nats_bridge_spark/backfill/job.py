@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Final
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.connection_pool import close_connections, open_connections
@@ -48,7 +47,6 @@ class BackfillRequest:
         sources: names of streams (buckets, for `kv_sources`) of the rule to copy from; none for all.
         first: the first sequence wanted; None for the rule's own start.
         last: the last sequence wanted; None for the end of the stream or capture when the job starts.
-        patience: seconds for which the target may be down or full before the job gives up.
     """
 
     rule: str
@@ -56,7 +54,6 @@ class BackfillRequest:
     capture: str | None = None
     first: int | None = None
     last: int | None = None
-    patience: float = 60.0
 
 
 @dataclass(slots=True)
@@ -88,11 +85,9 @@ class EntrySummary:
 
     def lines(self) -> list[str]:
         """Return the summary as lines of text."""
+        place = f"{self.source} → {self.target}"
         if self.read == 0:
-            return [
-                f"{self.source} → {self.target}: nothing to copy; the next message is sequence {self.next_sequence}"
-            ]
-        rate = f", {self.rate:,}/s" if self.seconds else ""
+            return [f"{place}: nothing to copy; the next message is sequence {self.next_sequence}"]
         rest = more(
             (self.already_there, "already there"),
             (self.unselected, "not selected"),
@@ -101,8 +96,8 @@ class EntrySummary:
             (self.out_of_order, "stored behind later ones"),
         )
         return [
-            f"{self.source} → {self.target}: {self.copied:,} copied of {self.read:,} read ({self.first} to {self.last})"
-            f"{rest}; {self.seconds:.1f} s{rate}",
+            f"{place}: {self.copied:,} copied of {self.read:,} read ({self.first} to {self.last}){rest};"
+            f" {self.seconds:.1f} s, {self.rate:,}/s",
             f"  the live rule resumes at sequence {self.next_sequence}",
         ]
 
@@ -175,7 +170,6 @@ async def entry_copy(
         history=history,
         known=KnownStream.of(source_info),
         held=first - 1,
-        patience=request.patience,
     )
 
 
@@ -219,15 +213,8 @@ def _beginning(plan: EntryPlan, sequence: int) -> EntryPlan:
     return replace(plan, source=plan.source.model_copy(update={"opt_start_seq": sequence, "opt_start_time": None}))
 
 
-_KEPT: Final = "what was copied stays: run the same command again"
-"""The hint for a person who stopped a backfill."""
-
-
 def backfill(settings: Settings, request: BackfillRequest) -> list[EntrySummary]:
-    """Put the history through a rule.
-
-    Returns:
-        One summary per source.
+    """Put the history through a rule, and return one summary per source.
 
     Raises:
         ConfigError, OptionError: no such rule, or it is of a kind without a history.
@@ -259,7 +246,7 @@ def _copied(copy: HistoryCopy, source: Connection, target: Connection, loop: Loo
         return summary
     name = f"backfill {plan.source.name} → {plan.stream}"
     with watched(None, name, total=last - first + 1) as progress:
-        progress.kept = _KEPT
+        progress.kept = "what was copied stays: run the same command again"
         progress.enter("copying", count=lambda: max(copy.handed - first + 1, 0))
         run_here(loop, copy.run(source, target))
         progress.add(copy.read)
