@@ -98,10 +98,9 @@ def options_of_stream(
     connection: ConnectionSettings, stream: str, first: int | None, last: int | None, subjects: Collection[str]
 ) -> dict[str, str]:
     """Return the options of a read from a stream: between two sequences (None for no bound), with these subjects."""
-    options = options_of(connection) | {"stream": stream}
-    options |= {"startSequence": str(first)} if first is not None else {}
-    options |= {"endSequence": str(last)} if last is not None else {}
-    return options | ({"subjects": ",".join(subjects)} if subjects else {})
+    part = {"startSequence": first, "endSequence": last, "subjects": ",".join(subjects) or None}
+    given = {name: str(value) for name, value in part.items() if value is not None}
+    return options_of(connection) | {"stream": stream} | given
 
 
 @asynccontextmanager

@@ -51,8 +51,7 @@ def failure(job: str, error: BaseException) -> PipelineError | BridgeError:
     """Return the error to show for a failed job: an own error as it was raised, or Spark's in one line."""
     if isinstance(error, BridgeError) and not isinstance(error, PipelineError):
         return error
-    ours = reported(error)
-    if ours is not None:
+    if (ours := reported(error)) is not None:
         return ours
     text = str(error)
     for pattern, meaning in _SIGNS:

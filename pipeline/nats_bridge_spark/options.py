@@ -17,10 +17,10 @@ _FOREIGN: Final = {
     "nats.stream.subjects": "subjects",
     "nats.credential.file": "creds",
     "nats.connection.timeout": "connectTimeout",
+    "minoffsetspertrigger": "minRowsPerTrigger",
+    "maxoffsetspertrigger": "maxRowsPerTrigger",
 }
-"""Options of the NATS-Spark connector for the JVM with an equivalent here."""
-_OF_KAFKA: Final = {"minoffsetspertrigger": "minRowsPerTrigger", "maxoffsetspertrigger": "maxRowsPerTrigger"}
-"""Options of Spark's Kafka source with an equivalent here."""
+"""Options with an equivalent here, of the NATS-Spark connector for the JVM and of Spark's Kafka source."""
 _HOST, _PORT = "nats.host", "nats.port"
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -52,14 +52,11 @@ WRITE: Final = ("stream", "idColumn", "writeId", "patience", "lookBack", "checkS
 
 
 def given(options: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
-    """Return the options by their own names, the connector's translated.
+    """Return the options by name, spelled as in `known` and `connections.FIELDS`; those of connectors are translated.
 
     Args:
         options: as Spark hands them on, in any case.
         known: `READ` or `WRITE`; both also accept the connection's options.
-
-    Returns:
-        Text by name, spelled as in `known` and `nats_bridge_spark.connections.FIELDS`.
 
     Raises:
         OptionError: an option is unknown, or given twice under two names.
@@ -67,13 +64,11 @@ def given(options: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
     names = {name.lower(): name for name in (*known, *FIELDS)}
     found: dict[str, str] = {}
     spelled: dict[str, str] = {}
-    host = _hosts(options)
-    for key, value in ({**options, "servers": host} if host else options).items():
+    for key, value in {**options, **_servers(options)}.items():
         lowered = key.lower()
         if lowered in _OF_SPARK or lowered in (_HOST, _PORT):
             continue
-        name = names.get(_FOREIGN.get(lowered, _OF_KAFKA.get(lowered, lowered)).lower())
-        if name is None:
+        if (name := names.get(_FOREIGN.get(lowered, lowered).lower())) is None:
             raise OptionError(_unknown(lowered, names))
         if name in found and found[name] != value:
             raise OptionError(f"option {name}: given twice, also as {spelled[name]}, with another value; leave one out")
@@ -82,13 +77,8 @@ def given(options: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
 
 
 def number(found: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
-    """Return an option's integer; None if it is not given.
-
-    Raises:
-        OptionError: it is none, or smaller than `least`.
-    """
-    text = found.get(name)
-    if text is None:
+    """Return an option's integer of at least `least`, or raise an `OptionError`; None if it is not given."""
+    if (text := found.get(name)) is None:
         return None
     try:
         value = int(text)
@@ -100,14 +90,10 @@ def number(found: Mapping[str, str], name: str, *, least: int = 1) -> int | None
 
 
 def duration(found: Mapping[str, str], name: str) -> float | None:
-    """Return an option's seconds, from a number with a unit; None if it is not given.
-
-    Raises:
-        OptionError: it is something else. Kafka's source would take a number without a unit for milliseconds.
-    """
-    text = found.get(name)
-    if text is None:
+    """Return an option's seconds, from a number with a unit, or raise an `OptionError`; None if it is not given."""
+    if (text := found.get(name)) is None:
         return None
+    # Kafka's source would take a number without a unit for milliseconds.
     parts = _DURATION.fullmatch(text.strip().lower())
     if parts is None:
         raise OptionError(f"option {name}: '{text}' is not a time with a unit; write it as 500ms, 30s, 15m or 1h")
@@ -122,21 +108,22 @@ def flag(found: Mapping[str, str], name: str, *, default: bool) -> bool:
     return text == "true"
 
 
-def _hosts(options: Mapping[str, str]) -> str:
+def _servers(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the option `servers` for the connector's options of a host and a port, if they are given."""
     lowered = {key.lower(): value for key, value in options.items()}
     if _HOST not in lowered:
         if _PORT in lowered:
             raise OptionError(f"option {_PORT}: needs {_HOST}; or say servers instead of both")
-        return ""
+        return {}
     if "servers" in lowered:
         raise OptionError(f"option {_HOST}: servers says where the servers are already; leave one out")
     host = lowered[_HOST]
-    return f"nats://{f'[{host}]' if ':' in host else host}:{lowered.get(_PORT, '4222')}"
+    return {"servers": f"nats://{f'[{host}]' if ':' in host else host}:{lowered.get(_PORT, '4222')}"}
 
 
 def _unknown(lowered: str, names: Mapping[str, str]) -> str:
     if lowered.startswith("nats."):
-        same = ", ".join((_HOST, _PORT, *_FOREIGN))
+        same = ", ".join((_HOST, _PORT, *(name for name in _FOREIGN if name.startswith("nats."))))
         return f"option {lowered}: has no meaning here; of the NATS-Spark connector's options these have: {same}"
     near = difflib.get_close_matches(lowered, names, n=1)
     hint = f"did you mean {names[near[0]]}?" if near else f"known are {', '.join(sorted(names.values()))}"

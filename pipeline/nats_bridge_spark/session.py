@@ -38,7 +38,6 @@ Size: TypeAlias = tuple[int, int]
 
 _LARGE: Final[Size] = (10_000_000, 4 << 30)
 """For either, `auto` chooses Spark."""
-_INSTALL: Final = "pip install nats-bridge-spark"
 _DEFAULTS: Final = {"spark.ui.enabled": "false"}
 # Spark treats a Python program like its shells, which set this themselves by default.
 _FROM_THE_START: Final = {"spark.ui.showConsoleProgress": "false"}
@@ -128,11 +127,7 @@ def engine_session(
 
 
 def run_here(loop: LoopThread, work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Do work in this process that is otherwise a task's.
-
-    Raises:
-        PipelineError: the error that a task would raise.
-    """
+    """Do work in this process that is otherwise a task's, and raise a `PipelineError` as the task would."""
     try:
         return loop.run(work)
     except BridgeError as error:
@@ -167,16 +162,12 @@ def _stopped(name: str, number: int, _: object) -> None:
 
 
 def require_libraries() -> None:
-    """Check that the packages of the jobs are installed, before a job imports them.
-
-    Raises:
-        SparkMissingError: PySpark or pyarrow is missing.
-    """
+    """Raise a `SparkMissingError` if PySpark or pyarrow is not installed, before a job imports them."""
     try:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
     except ImportError as error:
-        raise SparkMissingError(f"{error.name or error} is not installed: {_INSTALL}") from None
+        raise SparkMissingError(f"{error.name or error} is not installed: pip install nats-bridge-spark") from None
 
 
 def is_submitted() -> bool:

@@ -50,11 +50,7 @@ def show_each(name: str, results: Iterable[Any], *, as_json: bool) -> None:
 
 
 def bound(option: str, given: str | None) -> int | str | None:
-    """Return a bound as a sequence, or as a time in RFC 3339; None without one.
-
-    Raises:
-        OptionError: it is neither.
-    """
+    """Return a bound as a sequence or as a time in RFC 3339 (None without one), or raise an `OptionError`."""
     if given is None or given.isdecimal():
         return None if given is None else int(given)
     from nats_bridge_spark.source.read_options import time_of
