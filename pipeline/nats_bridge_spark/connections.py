@@ -51,11 +51,7 @@ _NAMES: Final = re.compile(
 
 
 def connection_of(options: Mapping[str, str]) -> ConnectionSettings:
-    """Return the connection described by the options of a data source, named as in `FIELDS`. Others are ignored.
-
-    Raises:
-        OptionError: a value is invalid, or neither servers nor a context is given.
-    """
+    """Return the connection that options describe, or raise an `OptionError`. Those not in `FIELDS` are ignored."""
     given: dict[str, Any] = {}
     for name in FIELDS.keys() & options.keys():
         *outer, last = FIELDS[name]

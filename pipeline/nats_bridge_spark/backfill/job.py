@@ -102,15 +102,10 @@ class EntrySummary:
         ]
 
 
-async def entry_plans(
+async def _entry_plans(
     rule: CopyingRule, settings: Settings, connections: Mapping[str, Connection], request: BackfillRequest
 ) -> list[EntryPlan]:
-    """Return the selected entries, checked as at a start of the sidecar.
-
-    Raises:
-        OptionError: the rule has no such source.
-        BridgeError: the rule must not run, a stream does not exist, or a server does not answer.
-    """
+    """Return the selected entries, checked as at a start of the sidecar."""
     dialect = settings.dialect_of(rule)
     run = CopyRun(rule, settings, connections, RuleContext(settings.name, dialect, lambda _: None))
     prefix = "KV_" if isinstance(rule, KvSourcesRule) else ""
@@ -128,19 +123,14 @@ async def entry_plans(
     return chosen
 
 
-async def entry_copy(
+async def _entry_copy(
     plan: EntryPlan,
     rule: CopyingRule,
     settings: Settings,
     connections: Mapping[str, Connection],
     request: BackfillRequest,
 ) -> HistoryCopy:
-    """Plan one entry: the history to read, and the first sequence that the target lacks.
-
-    Raises:
-        OptionError: the range does not fit the contents of the target, or the capture does not fit the stream.
-        BridgeError: a server does not answer, or the source is a new stream and the rule stops then.
-    """
+    """Plan one entry: the history to read, and the first sequence that the target lacks."""
     source_connection, target = connections[plan.source.connection], connections[rule.target_connection]
     source_info = await source_connection.api.stream_info(plan.source.name)
     target_info = await target.api.stream_info(plan.stream)
@@ -217,7 +207,8 @@ def backfill(settings: Settings, request: BackfillRequest) -> list[EntrySummary]
     """Put the history through a rule, and return one summary per source.
 
     Raises:
-        ConfigError, OptionError: no such rule, or it is of a kind without a history.
+        ConfigError, OptionError: no such rule or source, a kind without a history, or a range or capture that does not
+            fit the streams.
         PipelineError, BridgeError: the job cannot continue. Messages copied so far stay; the same command resumes after
             them.
     """
@@ -229,8 +220,8 @@ def backfill(settings: Settings, request: BackfillRequest) -> list[EntrySummary]
         loop = open_things.enter_context(LoopThread())
         connections = loop.run(open_connections(settings, set(rule.connections)))
         open_things.callback(lambda: loop.run(close_connections(connections.values())))
-        plans = loop.run(entry_plans(rule, settings, connections, request))
-        copies = [loop.run(entry_copy(plan, rule, settings, connections, request)) for plan in plans]
+        plans = loop.run(_entry_plans(rule, settings, connections, request))
+        copies = [loop.run(_entry_copy(plan, rule, settings, connections, request)) for plan in plans]
         sources = [(connections[plan.source.connection], plan.source.name) for plan in plans]
         open_things.enter_context(loop.within(fenced(settings, rule, sources)))  # until everything is closed
         connecting = connected(settings.connections[rule.target_connection], client_name=settings.name, no_echo=True)

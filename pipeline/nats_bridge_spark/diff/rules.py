@@ -13,11 +13,7 @@ from nats_transforms.sourcing import Sourcing
 
 
 def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
-    """Return the rule of this name, for the messages of a stream.
-
-    Raises:
-        ConfigError: the rule does not exist, makes no copies of this stream, or has an invalid transform.
-    """
+    """Return the rule of this name; refuse one that makes no copies of the stream with a `ConfigError`."""
     rule = settings.rule_named(name)
     version = settings.offline_dialect_of(rule)
     if isinstance(rule, RepublishRule):

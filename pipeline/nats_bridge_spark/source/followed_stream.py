@@ -46,11 +46,7 @@ def offset_of(positions: Mapping[str, Position], options: ReadOptions, lag: int 
 
 
 def positions_of(offset: Mapping[str, Any], options: ReadOptions) -> dict[str, Position]:
-    """Return the positions of an offset, by stream.
-
-    Raises:
-        OptionError: the offset belongs to a read with the other option.
-    """
+    """Return the positions of an offset by stream; refuse one of a read with the other option with an `OptionError`."""
     if ("streams" in offset) is bool(options.stream):
         now, before = ("stream", "streams") if options.stream else ("streams", "stream")
         raise OptionError(
@@ -128,11 +124,7 @@ class FollowedStream:
         return await holds_any(self.connection, self.name, subjects, self.done + 1, self.last, unknown=True)
 
     def check(self, *ends: Position) -> None:
-        """Check that it is the stream of the begin and of other positions, and has the next messages.
-
-        Raises:
-            DataLostError: the stream was recreated, or has removed the next messages.
-        """
+        """Raise a `DataLostError` if the begin or an end is of another stream, or the next messages were removed."""
         state = self.state
         for position in (self.begin, *ends):
             if position.sequence and state.is_another_than(position.stream):
