@@ -87,9 +87,20 @@ async def arriving_range(
         UnreachableError: no server, or it went away for longer than a task waits.
         PipelineError: the server refuses.
     """
-    async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
-        async for messages in portions:
-            yield record_batch(messages, part.stream, schema)
+    reading = _Reading(options, part)
+    async with connected_by_options(options.connection) as connection:
+        at = part.first
+        await reading.check(connection, at)
+        async with contextlib.aclosing(_joined(reading.messages(connection))) as portions:
+            async for portion in portions:
+                sequences, _ = portion.numbers()
+                # Missing sequences may never have had messages.
+                if portion.last - at + 1 != len(portion):
+                    gap = int(np.argmax(sequences != np.arange(at, at + len(sequences))))
+                    await reading.check(connection, at + gap)
+                yield record_batch(portion, part.stream, schema)
+                at = portion.last + 1
+        await reading.check(connection, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +108,7 @@ class _Reading:
     options: ReadOptions
     part: SequenceRange
 
-    async def portions(self) -> AsyncGenerator[Arrived, None]:
-        """Yield the messages in portions of a good size for record batches."""
-        async with connected_by_options(self.options.connection) as connection:
-            at = self.part.first
-            await self._check(connection, at)
-            async with contextlib.aclosing(_joined(self._messages(connection))) as portions:
-                async for portion in portions:
-                    sequences, _ = portion.numbers()
-                    # Missing sequences may never have had messages.
-                    if portion.last - at + 1 != len(portion):
-                        gap = int(np.argmax(sequences != np.arange(at, at + len(sequences))))
-                        await self._check(connection, at + gap)
-                    yield portion
-                    at = portion.last + 1
-            await self._check(connection, at)
-
-    async def _messages(self, connection: Connection) -> AsyncGenerator[Arrived, None]:
+    async def messages(self, connection: Connection) -> AsyncGenerator[Arrived, None]:
         """Yield the messages that still exist in the range.
 
         A new consumer resumes after the last arrived one, as often as needed.
@@ -151,7 +146,7 @@ class _Reading:
                     return
                 await self._await_server(connection, until, f"message {at} or a later one does not come")
 
-    async def _check(self, connection: Connection, at: int) -> None:
+    async def check(self, connection: Connection, at: int) -> None:
         """Check that the stream is the planned one, and still has the messages from a sequence of the range on."""
         part = self.part
         state = await state_of(connection, part.stream)
@@ -170,7 +165,7 @@ class _Reading:
             async with asyncio.timeout_at(until):
                 await LEADER_AWAY.pause()
                 await connection.connected()
-                await self._check(connection, self.part.last + 1)
+                await self.check(connection, self.part.last + 1)
         except (TimeoutError, ApiError):
             raise UnreachableError(
                 f"nothing more comes from {', '.join(connection.servers)} for {self.options.patience} s ({why});"
@@ -179,6 +174,7 @@ class _Reading:
 
 
 async def _joined(messages: AsyncGenerator[Arrived, None]) -> AsyncGenerator[Arrived, None]:
+    """Join messages to portions of a good size for record batches."""
     gathered: list[Arrived] = []
     async with contextlib.aclosing(messages):
         async for arrived in messages:
