@@ -380,7 +380,7 @@ class SimulatedServer:
     def _acknowledge(self, message: Message, reply: bytes) -> None:
         tokens = message.subject.split(b".")
         stream = self.streams.get(tokens[2].decode())
-        if stream is None or (consumer := stream.consumers.get(tokens[3].decode())) is None:
+        if not stream or not stream.has_leader or (consumer := stream.consumers.get(tokens[3].decode())) is None:
             return
         self.happened(f"ack {consumer.stream.name}")
         if message.payload in (b"", b"+ACK"):

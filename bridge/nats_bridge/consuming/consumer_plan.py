@@ -27,6 +27,7 @@ ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all", "acknowledged"
 _ACK_WAIT = 60  # seconds until a message whose acknowledgement was lost comes again
 _TAKEN = re.compile(r" \(from (\S+) after (\d+), delivery (\d+)\)$")  # a description's end, by `ConsumerPlan.bound`
 _DONE = re.compile(r" \(done with (\d+) of (\d+)\)$")  # a description's end, by `RuleConsumer.keep_time`
+_BEGINS = re.compile(r" \(begins after (\d+) of (\d+)\)(?: \(from .*)?$")  # the same, by `ConsumerPlan.described`
 _LONGEST = 3800  # bytes of a description without the suffix; servers accept 4096
 
 
@@ -115,11 +116,12 @@ class ConsumerPlan:
     work_queue: bool = False
     max_pending: int = 0
 
-    def marker(self, after: int) -> Json:
-        """Return the configuration of the marker that keeps a position."""
+    def marker(self, after: int, begins: MessageStamp | None = None) -> Json:
+        """Return the configuration of the marker that keeps a position. `begins` is that of `RuleConsumer`."""
+        said = f"{self.owner} the position of {self.durable_name} until that is created"
         return {
             "durable_name": marker_name(self.durable_name),
-            "description": f"{self.owner} the position of {self.durable_name} until that is created",
+            "description": _with_time(said, after, begins),
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": after + 1,
             "ack_policy": "explicit",
@@ -130,6 +132,10 @@ class ConsumerPlan:
     def full_description(self) -> str:
         """The description of its consumer. A suffix that names the last delivery fits behind it."""
         return f"{self.owner}{self.description}".encode()[:_LONGEST].decode(errors="ignore")
+
+    def described(self, after: int, begins: MessageStamp | None) -> str:
+        """Return the description of its consumer that begins after a stream sequence; see `RuleConsumer`."""
+        return _with_time(self.full_description, after, begins)
 
     def wanted(self, inbox: str, limit: int | None) -> Json:
         """Return the configuration of the durable consumer, without its start. `limit` is that of `RuleConsumer`."""
@@ -143,19 +149,22 @@ class ConsumerPlan:
             config |= {"ack_wait": _ACK_WAIT * 10**9, "max_ack_pending": min(limit or most, most)}
         return config
 
-    def bound(self, config: Json, inbox: str, limit: int | None, last_delivery: Json | None = None) -> Json:
+    def bound(
+        self, config: Json, inbox: str, limit: int | None, last_delivery: Json | None = None, description: str = ""
+    ) -> Json:
         """Return an existing consumer's configuration, changed to deliver to the inbox as planned.
 
         Args:
             config: its present one.
             limit: see `RuleConsumer`.
             last_delivery: `delivered` of the consumer's info, if the inbox is another one than the present one.
+            description: the new one, in that case.
         """
         bound = self.wanted(inbox, limit) | {name: config[name] for name in _KEPT if name in config}
         if last_delivery is None:
             return bound | {"description": str(config.get("description", ""))}
         last = f"after {last_delivery['stream_seq']}, delivery {last_delivery['consumer_seq']}"
-        bound["description"] += f" (from {config.get('deliver_subject')} {last})"
+        bound["description"] = f"{description} (from {config.get('deliver_subject')} {last})"
         return bound
 
     def differing(self, config: Json) -> list[str]:
@@ -212,6 +221,18 @@ def done_with(config: Json) -> MessageStamp | None:
     """Return the last message that a rule was done with, from its consumer's description; None without one."""
     done = _DONE.search(str(config.get("description", "")))
     return MessageStamp(int(done[1]), int(done[2])) if done else None
+
+
+def begins_after(config: Json) -> MessageStamp | None:
+    """Return the message after which a consumer was to begin, from its description; None without one."""
+    begins = _BEGINS.search(str(config.get("description", "")))
+    return MessageStamp(int(begins[1]), int(begins[2])) if begins else None
+
+
+def _with_time(description: str, after: int, begins: MessageStamp | None) -> str:
+    if begins is None or begins.sequence != after:
+        return description
+    return f"{description} (begins after {after} of {begins.time_ns})"
 
 
 def takeover_position(config: Json, inbox: str) -> tuple[int, int] | None:

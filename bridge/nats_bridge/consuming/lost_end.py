@@ -127,6 +127,16 @@ async def intact_until(replay: Replay, sequence: int, time_ns: int, last: int) -
     return min(later, last, sequence - 1)
 
 
+async def message_at(api: JetStreamApi, stream: str, sequence: int) -> MessageStamp | None:
+    """Return a sequence with the time by which `intact_until` recognises it; None if no message is at or before it.
+
+    The time is that of the newest message before it, if the message was removed.
+    """
+    message = await api.stored_message(stream, sequence) if sequence else None
+    time_ns = message.time_ns if message is not None else await time_before(api, stream, sequence)
+    return MessageStamp(sequence, time_ns) if time_ns else None
+
+
 async def time_before(api: JetStreamApi, stream: str, sequence: int) -> int:
     """Return the time of the newest message before a sequence, in nanoseconds since 1970; 0 if there is none."""
     first, span = sequence, 1

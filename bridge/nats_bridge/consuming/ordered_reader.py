@@ -35,7 +35,7 @@ from nats_bridge.client.waiting import MISSING_AGAIN
 from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.delivery_order import CheckStream, ConfirmAgain, Deliver, DeliveriesLost, Missing
-from nats_bridge.consuming.lost_end import intact_until
+from nats_bridge.consuming.lost_end import intact_until, message_at
 from nats_bridge.consuming.reader import Reader
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import TAKEOVER
@@ -251,8 +251,18 @@ class OrderedReader(Reader):
             self._log.warning("reader.consumer_recreated", consumer=self.consumer.name, after=self.handled)
             # The new consumer begins after `handled`, which must not be smaller than the confirmed position.
             await self._sink.settled()
-        await self._begin()
+        await self._keep_beginning(self.handled)
+        if not self._life.uncertain:  # else the next check begins, because the stream may have lost more
+            await self._begin()
         return True
+
+    async def _keep_beginning(self, after: int) -> None:
+        """Keep the time of the message after which the next consumer begins, as the stream holds it at this check."""
+        consumer = self.consumer
+        if self.plan.position == "none" or (consumer.begins is not None and consumer.begins.sequence == after):
+            return
+        begins = await message_at(self.connection.api, self.plan.stream, after)
+        consumer.begins = None if self._life.uncertain else begins
 
     async def _resume(self, info: Json) -> bool:
         """Continue with the consumer; see `_is_sound`."""
@@ -394,7 +404,12 @@ class OrderedReader(Reader):
         await self._sink.settled()
         await self._sink.stream_shortened(stream, resume_after)
         await self._drop_deliveries()
-        await self.consumer.delete()
+        self.consumer.begins = None  # perhaps another message had that sequence
+        await self._keep_beginning(resume_after)
+        if self.plan.position == "none":
+            await self.consumer.delete()
+        else:
+            await self.consumer.move_back(resume_after)
         self._seen = KnownStream.of(stream)
         self._pauses.forget()
         self._order.resume(resume_after)

@@ -162,8 +162,11 @@ class Reader(ABC):
         known = self._life.state in ("flowing", "busy", "draining", "finishing", "closed")
         return known and not self._life.uncertain and not self.waits_for
 
-    async def open(self, handled: int, info: Json) -> None:
+    async def open(self, handled: int, info: Json, *, is_uncertain: bool = False) -> None:
         """Start delivering the messages after stream sequence `handled` of the stream with this `STREAM.INFO`.
+
+        Args:
+            is_uncertain: whether the connection was lost since `handled` was found.
 
         Raises:
             RuleRefusedError: another process is bound to the durable consumer.
@@ -171,10 +174,27 @@ class Reader(ABC):
         """
         self._order.handled, self._context = handled, copy_context()
         self._seen = KnownStream.of(info)
+        if begins := self.consumer.begins:
+            self._seen = self._seen.also(begins)
         created = f"$JS.EVENT.ADVISORY.STREAM.CREATED.{self.plan.stream}"
         self._creations = await self.connection.client.subscribe_batches(created, self._on_creations, lambda *_: None)
         self._life.happened("open")  # until the consumer's own sequences are known, batches have to wait
-        await self._listen()
+        if is_uncertain:
+            self._lost_while_opening()
+        self.connection.on_disconnect(self._lost_while_opening)
+        try:
+            await self._listen()
+            await self._begun()
+        finally:
+            self.connection.forget(self._lost_while_opening)
+        self._watcher = asyncio.create_task(self._watch())
+        self.connection.on_disconnect(self._disconnected)
+        self.connection.on_reconnect(self._reconnected)
+        self.connection.on_refusal(self._refused)
+        if self._life.uncertain:
+            self._check_due.set()
+
+    async def _begun(self) -> None:
         begun = asyncio.Event()
         self._work(self._open(begun))
         assert self._worker is not None
@@ -186,10 +206,9 @@ class Reader(ABC):
             await end_tasks(waiting)  # also after an interrupted opening
         if not begun.is_set():
             await worker
-        self._watcher = asyncio.create_task(self._watch())
-        self.connection.on_disconnect(self._disconnected)
-        self.connection.on_reconnect(self._reconnected)
-        self.connection.on_refusal(self._refused)
+
+    def _lost_while_opening(self) -> None:
+        self._life.happened("lost")  # the stream may have lost its end since the position was found
 
     async def _listen(self) -> None:
         """Switch to a new delivery inbox."""

@@ -43,7 +43,7 @@ READER: StateTable[ReaderState, ReaderEvent] = StateTable(
     """
                open     opened     wait       idle      lost      away     check      checked    close      end
     new        opening  -          -          -         -         -        -          -          draining   closed
-    opening    -        busy       -          -         -         -        -          -          finishing  closed
+    opening    -        busy       -          -         opening   -        -          -          finishing  closed
     flowing    -        -          busy       -         cut_off   -        checking   -          draining   closed
     busy       -        -          -          flowing   busy      cut_off  checking   -          finishing  closed
     cut_off    -        -          -          -         cut_off   -        checking   -          finishing  closed

@@ -57,6 +57,7 @@ from nats_bridge.consuming.consumer_plan import (
     ACK_POLICY,
     ConsumerPlan,
     Edit,
+    begins_after,
     done_with,
     edits_between,
     marker_name,
@@ -87,8 +88,10 @@ class RuleConsumer:
         inbox: the deliver subject; set before `take_over` and `create`.
         name: its name on the server, empty before there is one.
         limit: the number of unacknowledged messages that it may send ahead; None for no limit.
-        may_be_ahead: whether the server has restarted since the last acknowledgement. It may have kept the position,
-            and lost messages before it.
+        begins: the message after which this process begins to read. New consumers and markers keep it with its time.
+        begun: the message after which the last process began to read; None if unknown.
+        may_be_ahead: whether the server has restarted since the last acknowledgement, or may have restarted since the
+            first delivery if nothing is acknowledged. It may have kept the position, and lost messages before it.
         done: the last message that the rule was done with when it was stopped; None if it was killed, or has a lease.
         unchanged_upto: the stream sequence up to which it was known to be unchanged, if another client has changed it;
             None otherwise.
@@ -103,6 +106,8 @@ class RuleConsumer:
         self.inbox = ""
         self.name = ""
         self.limit: int | None = None
+        self.begins: MessageStamp | None = None
+        self.begun: MessageStamp | None = None
         self.may_be_ahead = False
         self.done: MessageStamp | None = None
         self.unchanged_upto: int | None = None
@@ -168,8 +173,9 @@ class RuleConsumer:
             # The marker of a process that was killed after it had recreated the consumer.
             await api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
         position = position_of(info)
-        floor = info["ack_floor"]
-        self.may_be_ahead = bool(floor["consumer_seq"]) and "last_active" not in floor  # 2.9.10 to 2.15.3
+        self.begun = begins_after(info["config"])
+        is_proven = self._proves(position) or "last_active" in info["ack_floor"]  # 2.9.10 to 2.15.3
+        self.may_be_ahead = position > 0 and not is_proven
         self.done = done_with(info["config"])
         if self.unchanged_upto is not None:
             position = min(position, self.unchanged_upto)
@@ -177,9 +183,14 @@ class RuleConsumer:
         last = int((await settled_stream(api, plan.stream, reached))["state"]["last_seq"])
         if reached > last:
             self._log.warning("consumer.stream_shorter", position=position, last_sequence=last)
-            await api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
+            self.may_be_ahead |= position > last
+            await self._remove(min(position, last))
             return min(position, last)
         return position
+
+    def _proves(self, position: int) -> bool:
+        """Return whether the time of the message at a position is known."""
+        return self.begun is not None and self.begun.sequence == position
 
     async def _marked_position(self) -> int | None:
         """Return the position of a durable consumer that another process was about to recreate."""
@@ -187,8 +198,9 @@ class RuleConsumer:
         if info is None:
             return None
         self.plan.refuse_foreign(info)
-        self._marked = True
-        return position_of(info)
+        self._marked, self.begun, position = True, begins_after(info["config"]), position_of(info)
+        self.may_be_ahead = position > 0 and not self._proves(position)
+        return position
 
     async def move_back(self, after: int) -> None:
         """Delete the durable consumer. `create` recreates it after an earlier stream sequence."""
@@ -218,7 +230,7 @@ class RuleConsumer:
             if await api.consumer_info(plan.stream, name) is not None:
                 return False
         try:
-            await api.create_durable(plan.stream, plan.marker(after))
+            await api.create_durable(plan.stream, plan.marker(after, self.begins))
         except ApiError:
             if await api.consumer_info(plan.stream, marker) is None:
                 raise
@@ -272,7 +284,8 @@ class RuleConsumer:
             return None
         try:
             self.limit = self._limit_of_connection
-            await self._update(plan.bound(info["config"], self.inbox, self.limit, info["delivered"]))
+            description = plan.described(after, self.begins)
+            await self._update(plan.bound(info["config"], self.inbox, self.limit, info["delivered"], description))
         except ApiError as error:
             if error.err_code != CONSUMER_IN_USE:
                 raise
@@ -339,7 +352,7 @@ class RuleConsumer:
             await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
             return
         await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
-        await self._api.create_durable(plan.stream, plan.marker(handled), fence=self.fence)
+        await self._api.create_durable(plan.stream, plan.marker(handled, self.begins), fence=self.fence)
         self._marked = True
         await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
 
@@ -371,7 +384,8 @@ class RuleConsumer:
             return
         try:
             start = {"deliver_policy": "all"} if plan.work_queue else begins
-            await self._update(plan.wanted(self.inbox, self.limit) | start)
+            described = {"description": plan.described(handled, self.begins)}
+            await self._update(plan.wanted(self.inbox, self.limit) | start | described)
         except ApiError as error:
             if error.err_code not in _NOT_UNIQUE:
                 raise

@@ -78,7 +78,7 @@ class LostEnd:
         self._peer = peer
         (self._store,) = server.store_dir.rglob(stream)
         self._messages, self._consumers = self._store / "msgs", self._store / "obs"
-        self._synced = server.directory / "synced"
+        self._synced = server.directory / f"synced {stream}"
 
     async def sync(self) -> None:
         """Keep the messages that the stream holds now."""

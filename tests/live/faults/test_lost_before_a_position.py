@@ -6,19 +6,23 @@ lost sequences before the process starts, and is longer than before.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 
+from nats_bridge.client.jetstream_api import Json
+from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_transforms.timestamp import nanoseconds_of
-from tests.live.faults.power_cut import LostEnd
+from tests.live.faults.power_cut import LostEnd, PowerCut
 from tests.live.leadership.leases import LONG, free, lease, write_lease
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Servers
-from tests.live.sidecar_process import Scene
+from tests.live.sidecar_process import Scene, sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.tiers import by_turns
+from tests.live.until import until
 
 VERSIONS = ["2.10.27", "2.15.3", pytest.param("2.9.10", marks=pytest.mark.exhaustive)]
 DURABLE = "nats-bridge_rule"
@@ -119,3 +123,99 @@ async def test_new_messages_before_deliveries_that_were_not_acknowledged(
         await here.load.burst(1)
         await here.bridged.until_sequence(54)
     assert here.bridged.sequences == list(range(1, 55))
+
+
+@by_turns("version, delivery", VERSIONS, ["at_least_once", "at_most_once"])
+async def test_new_messages_before_a_position_that_is_still_the_first_one(
+    version: str, delivery: str, native_server: Servers, enduring_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """A rule begins at the end of its stream, and is killed before another message comes."""
+    server = native_server(version).start()
+    peer = await enduring_peer(server.url)
+    here = await Scene.make(peer, "S")
+    end = LostEnd(server, peer, "S")
+    await here.load.burst(50)
+    await end.sync()
+    await here.load.burst(50)
+    async with sidecar_processes(tmp_path) as start:
+        killed = await start(server.url, here.rule(delivery=delivery, start="new"))
+        await killed.ready()
+        await killed.kill()
+        await end.lose(here.load.burst(70))
+        following = await start(server.url, here.rule(delivery=delivery, start="new"))
+        await here.load.burst(1)
+        await here.bridged.until_sequence(121)
+        assert (await following.said("rule.position_restored"))["after"] == 50
+    assert here.bridged.sequences == list(range(51, 122))
+
+
+@by_turns("version, delivery", VERSIONS, ["at_least_once", "at_most_once"])
+async def test_new_messages_before_the_start_of_a_new_consumer(
+    version: str, delivery: str, native_server: Servers, enduring_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """A rule continues after a power cut, and a second one comes when it is killed, before another message."""
+    server = native_server(version).start()
+    peer = await enduring_peer(server.url)
+    here = await Scene.make(peer, "S")
+    end = LostEnd(server, peer, "S")
+    await here.load.burst(45)
+    await end.sync()
+    await here.load.burst(5)
+    rule = here.rule(delivery=delivery, start="first")
+    async with PowerCut.of(server, peer) as power, sidecar_processes(tmp_path) as start:
+        await power.sync()
+        killed = await start(power.url, rule)
+        await here.load.burst(50)
+        await here.bridged.until_sequence(100)
+        await power.lose()
+        power.back()
+        await killed.said("reader.consumer_recreated")
+        await killed.said("connection.back")
+        await until(lambda: _begins_after(here, 50))
+        await killed.kill()
+        await end.lose(here.load.burst(20))
+        seen = len(here.bridged.messages)
+        following = await start(server.url, rule)
+        await following.ready()
+        await here.load.burst(1)
+        await here.bridged.count(seen + 21)
+        assert (await following.said("rule.position_restored"))["after"] == 45
+    assert here.bridged.sequences[seen:] == list(range(46, 67))
+
+
+async def _begins_after(here: Scene, sequence: int) -> bool:
+    info = await here.durable()
+    return "error" not in info and info["config"].get("opt_start_seq") == sequence + 1
+
+
+@by_turns("version, delivery", VERSIONS, ["at_least_once", "at_most_once"])
+async def test_an_end_that_is_lost_while_a_rule_starts(
+    version: str, delivery: str, native_server: Servers, enduring_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The position is read before the power cut, and the consumer is taken over after it."""
+    server = native_server(version).start()
+    peer = await enduring_peer(server.url)
+    here = await Scene.make(peer, "S")
+    rule = here.rule(delivery=delivery, start="first")
+    take_over = RuleConsumer.take_over
+    async with PowerCut.of(server, peer) as power:
+        await here.load.burst(50)
+        await power.sync()
+        async with running(settings_for(power.url, rule, dialect="native")):
+            await here.load.burst(50)
+            await here.bridged.until_sequence(100)
+
+        async def after_a_power_cut(consumer: RuleConsumer, handled: int | None) -> Json | None:
+            monkeypatch.setattr(RuleConsumer, "take_over", take_over)
+            await power.lose()
+            await here.load.burst(70)
+            power.back()
+            return await take_over(consumer, handled)
+
+        monkeypatch.setattr(RuleConsumer, "take_over", after_a_power_cut)
+        seen = len(here.bridged.messages)
+        async with running(settings_for(power.url, rule, dialect="native")) as bridge:
+            await here.load.burst(1)
+            await here.bridged.count(seen + 71)
+            assert bridge.runs[0].counters.shorter_streams == 1
+    assert here.bridged.sequences[seen:] == list(range(51, 122))

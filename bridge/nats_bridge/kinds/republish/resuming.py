@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING
 import structlog
 
 from nats_bridge.client.settled_stream import settled_stream
+from nats_bridge.client.stream_identity import MessageStamp
 from nats_bridge.consuming.lost_end import intact_until
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import RuleConsumer
-from nats_bridge.rules.leadership.lease import KeptPosition
 from nats_bridge.rules.leadership.term import Term
 
 if TYPE_CHECKING:
@@ -55,21 +55,42 @@ async def resume_position(consumer: RuleConsumer, replay: Replay, rule: Republis
         replay: how the stream is read.
         term: the term in which the rule runs, whose lease can have a position.
     """
-    position, kept = await consumer.position(), term.kept
+    position, kept = await consumer.position(), _kept(consumer, rule, term)
     about = {"stream": rule.stream, "consumer": consumer.plan.durable_name}
-    if kept is None and consumer.done is not None:
-        kept = KeptPosition(rule.stream, *consumer.done)
-    if kept is None or kept.stream != rule.stream or (position is None and not begins_at_end(rule)):
-        if kept is None and position is not None and consumer.may_be_ahead and rule.delivery == "at_least_once":
+    if position is None and (kept is None or not begins_at_end(rule)):
+        return None
+    repeats = rule.delivery == "at_least_once"
+    begun = consumer.begun
+    if begun is not None and begun.sequence != position and not (repeats and consumer.may_be_ahead):
+        begun = None  # the rule has read on since
+    after = await _lost_after(replay, [each for each in (kept, begun) if each is not None])
+    if after is None and (position is None or (consumer.may_be_ahead and repeats)):
+        if kept is None:
             _log.warning("rule.position_unproven", rule=rule.name, **about, after=position)
-        return position
-    last = int((await settled_stream(replay.api, kept.stream, kept.sequence))["state"]["last_seq"])
-    after = await intact_until(replay, kept.sequence, kept.time_ns, last)
-    if after is None and (position is None or (consumer.may_be_ahead and rule.delivery == "at_least_once")):
+            return position
         after = kept.sequence
+    if after is None and consumer.done is not None and kept == consumer.done and not repeats:
+        after = kept.sequence  # later messages did not arrive before the stop
     if after is None or (position is not None and after >= position):
         return position
     if position is not None:
         await consumer.move_back(after)
     _log.warning("rule.position_restored", rule=rule.name, **about, position=position, after=after)
     return after
+
+
+def _kept(consumer: RuleConsumer, rule: RepublishRule, term: Term) -> MessageStamp | None:
+    """Return the position that has a time: of the lease, or of the last clean stop without one."""
+    kept = term.kept
+    if kept is None:
+        return consumer.done
+    return MessageStamp(kept.sequence, kept.time_ns) if kept.stream == rule.stream else None
+
+
+async def _lost_after(replay: Replay, known: list[MessageStamp]) -> int | None:
+    """Return the sequence after which the stream has lost one of the known messages; None if it holds them all."""
+    if not known:
+        return None
+    last = int((await settled_stream(replay.api, replay.stream, max(known).sequence))["state"]["last_seq"])
+    found = [await intact_until(replay, each.sequence, each.time_ns, last) for each in known]
+    return min((after for after in found if after is not None), default=None)

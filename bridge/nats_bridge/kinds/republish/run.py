@@ -17,6 +17,7 @@ from nats_bridge.client.tasks import end_tasks
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.consumer_plan import ConsumerPlan, consumer_owner, durable_name
 from nats_bridge.consuming.lag import LagWatch
+from nats_bridge.consuming.lost_end import message_at
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.consuming.percent_names import check_percent
@@ -153,8 +154,11 @@ class RepublishRun(RuleRun):
 
     async def keep_start(self) -> None:
         """Store the end of the stream, where `start: new` begins; see `RuleRun`."""
-        last = int(self._info["state"]["last_seq"]) if self._start.policy == "new" else 0
-        if await RuleConsumer(self._source.api, self._plan).keep_start(last) and last:
+        bounds = Bounds.of(self._info)
+        last = bounds.last.sequence if self._start.policy == "new" else 0
+        consumer = RuleConsumer(self._source.api, self._plan)
+        consumer.begins = bounds.last if bounds.last.time_ns else None
+        if await consumer.keep_start(last) and last:
             self._warn_of_beginning(last)
 
     async def _open(self) -> dict[str, Any]:
@@ -189,17 +193,24 @@ class RepublishRun(RuleRun):
             gone = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{rule.stream}.*"
             self._consumer_deletions = await self._source.client.subscribe(gone, cb=self._on_consumer_deleted)
         replay = Replay(self._source.api, rule.stream, plan.filters, headers_only=True, direct=plan.direct)
-        resumed = await resume_position(consumer, replay, rule, self._context.term)
+        while True:
+            reconnects = self._source.reconnects
+            resumed = await resume_position(consumer, replay, rule, self._context.term)
+            consumer.begins = await message_at(replay.api, rule.stream, resumed or 0)
+            if reconnects == self._source.reconnects:
+                break  # else that may be another message than the one at the position
         self._seeding = Seeding(replay, self._encoder)
         handled = await self._seeding.seed(self._info, self._start, resumed)
+        if rule.durable and resumed is None:
+            consumer.begins = await message_at(replay.api, rule.stream, handled)
+        is_uncertain = reconnects != self._source.reconnects or not self._source.client.is_connected
         if self.begins_at_end and resumed is None and handled:
             self._warn_of_beginning(handled)
-        last = Bounds.of(self._info).last
-        self._resumed_at = KeptPosition(rule.stream, handled, last.time_ns if handled == last.sequence else 0)
+        self._resumed_at = KeptPosition(rule.stream, handled, consumer.begins.time_ns if consumer.begins else 0)
         if rule.durable:
             self._context.term.keep(self._position_to_keep)
         await self._follower.begin(handled)
-        await self._reader.open(handled, self._info)
+        await self._reader.open(handled, self._info, is_uncertain=is_uncertain)
         self._watcher = asyncio.create_task(LagWatch(rule.name, self._source, self._reader, self._backlog).run())
         self._say_side_effects()
         if at_least_once and rule.durable and int(config.get("max_msgs_per_subject", -1)) > 0:
@@ -291,11 +302,11 @@ class RepublishRun(RuleRun):
         else:
             await self._reader.close()
             await self._delivery.settled()
+            self._is_drained = True
+            await self._keep_time()  # before an acknowledgement that the next process would trust
             if self._reader.consumer.has_sent(self._delivery.acknowledged) and self._context.fence.is_open:
                 # Acknowledgements are not answered, and the next start must not find an older position.
                 await self._source.api.acknowledge(self._delivery.acknowledged)
-            self._is_drained = True
-            await self._keep_time()
         await self._source.flush()
 
     async def _leave(self) -> None:
