@@ -6,6 +6,7 @@ lost sequences before the process starts, and is longer than before.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import structlog
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_transforms.timestamp import nanoseconds_of
+from tests.live.cut_wire import cut_wire
 from tests.live.faults.power_cut import LostEnd, PowerCut
 from tests.live.leadership.leases import LONG, free, lease, write_lease
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -219,3 +221,41 @@ async def test_an_end_that_is_lost_while_a_rule_starts(
             await here.bridged.count(seen + 71)
             assert bridge.runs[0].counters.shorter_streams == 1
     assert here.bridged.sequences[seen:] == list(range(51, 122))
+
+
+@pytest.mark.parametrize("version", ["2.9.10", "2.15.3"])
+async def test_messages_that_did_not_arrive_before_a_stop(
+    version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """The consumer has sent them to a connection that was lost, so its position is after them."""
+    server = native_server(version).start()
+    peer = await enduring_peer(server.url)
+    here = await Scene.make(peer, "S")
+    async with cut_wire(server.url) as wire:
+        settings = settings_for(wire.url, here.rule(start="first"), dialect="native")
+
+        async def is_sent() -> bool:
+            return bool((await here.durable())["delivered"]["stream_seq"] == 53)
+
+        async def is_back() -> None:
+            await until(lambda: "rule.drain_incomplete" in [line["event"] for line in log])
+            wire.speak_again()
+            wire.let_through()
+
+        with structlog.testing.capture_logs() as log:
+            async with running(settings) as bridge:
+                await here.load.burst(50)
+                await here.bridged.until_sequence(50)
+                wire.hold_back()
+                wire.fall_silent()
+                await here.load.burst(3)
+                await until(is_sent)
+                wire.cut()
+                await until(lambda: not bridge.connections["default"].client.is_connected)
+                returning = asyncio.create_task(is_back())
+            await returning
+            async with running(settings):
+                await here.load.burst(1)
+                await here.bridged.until_sequence(54)
+    assert here.bridged.sequences == list(range(1, 55))
+    assert [line["after"] for line in log if line["event"] == "rule.position_restored"] == [50]
