@@ -92,6 +92,7 @@ class RuleConsumer:
         begun: the message after which the last process began to read; None if unknown.
         may_be_ahead: whether the server has restarted since the last acknowledgement, or may have restarted since the
             first delivery if nothing is acknowledged. It may have kept the position, and lost messages before it.
+        is_beyond: whether its position was after the end of the stream, so the stream has lost messages before it.
         done: the last message that the rule was done with when it was stopped; None if it was killed, or has a lease.
         unchanged_upto: the stream sequence up to which it was known to be unchanged, if another client has changed it;
             None otherwise.
@@ -108,7 +109,7 @@ class RuleConsumer:
         self.limit: int | None = None
         self.begins: MessageStamp | None = None
         self.begun: MessageStamp | None = None
-        self.may_be_ahead = False
+        self.may_be_ahead = self.is_beyond = False
         self.done: MessageStamp | None = None
         self.unchanged_upto: int | None = None
         self._config: Json = {}  # as the server has confirmed it
@@ -183,7 +184,7 @@ class RuleConsumer:
         last = int((await settled_stream(api, plan.stream, reached))["state"]["last_seq"])
         if reached > last:
             self._log.warning("consumer.stream_shorter", position=position, last_sequence=last)
-            self.may_be_ahead |= position > last
+            self.is_beyond = position > last
             await self._remove(min(position, last))
             return min(position, last)
         return position
@@ -268,7 +269,7 @@ class RuleConsumer:
             # The delivery mode changed, so a consumer of the other kind takes over the position.
             await api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
             return None
-        if handled is not None and position_of(info) > handled:
+        if handled is not None and self._has_moved(info, handled):
             if self._has_lease:
                 # Sent since then to a process that may no longer publish.
                 await self._take_away(handled)
@@ -297,6 +298,13 @@ class RuleConsumer:
             return None
         self.name, self._delivered_to = plan.durable_name, self.inbox
         return info
+
+    def _has_moved(self, info: Json, handled: int) -> bool:
+        """Return whether another process has moved the position since it was read, or has kept its time since."""
+        position = position_of(info)
+        if self._has_lease:
+            return position > handled
+        return position != handled or done_with(info["config"]) != self.done
 
     def _may_take(self, info: Json) -> bool:
         # Without the lease, only from a lost connection of this process.

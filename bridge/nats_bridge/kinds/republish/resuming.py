@@ -60,17 +60,16 @@ async def resume_position(consumer: RuleConsumer, replay: Replay, rule: Republis
     if position is None and (kept is None or not begins_at_end(rule)):
         return None
     repeats = rule.delivery == "at_least_once"
-    begun = consumer.begun
-    if begun is not None and begun.sequence != position and not (repeats and consumer.may_be_ahead):
+    begun, is_doubtful = consumer.begun, consumer.is_beyond or (repeats and consumer.may_be_ahead)
+    if begun is not None and begun.sequence != position and not (repeats and is_doubtful):
         begun = None  # the rule has read on since
     after = await _lost_after(replay, [each for each in (kept, begun) if each is not None])
-    if after is None and (position is None or (consumer.may_be_ahead and repeats)):
-        if kept is None:
-            _log.warning("rule.position_unproven", rule=rule.name, **about, after=position)
-            return position
+    # After a stop of at_most_once, later messages were sent, but did not arrive.
+    trusts_kept = position is None or (is_doubtful if repeats else kept == consumer.done)
+    if after is None and kept is not None and trusts_kept:
         after = kept.sequence
-    if after is None and consumer.done is not None and kept == consumer.done and not repeats:
-        after = kept.sequence  # later messages did not arrive before the stop
+    if after is None and is_doubtful:
+        _log.warning("rule.position_unproven", rule=rule.name, **about, after=position)
     if after is None or (position is not None and after >= position):
         return position
     if position is not None:
