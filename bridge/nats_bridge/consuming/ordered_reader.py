@@ -47,6 +47,8 @@ _LEAVING_POLL = 0.005  # seconds between two checks whether the server has notic
 class OrderedReader(Reader):
     """Reads one stream for one rule, and reads missing messages again."""
 
+    _reconnects = 0  # of the connection, when the last check began
+
     async def close(self) -> None:
         """Stop the server's delivery, and deliver everything that it has sent."""
         await super().close()
@@ -234,6 +236,7 @@ class OrderedReader(Reader):
         await self._fence.opened()
         if self._subscription is None:
             await self._listen()
+        self._reconnects = self.connection.reconnects
         lives = self._lives  # creations reported later are of a later stream, or of the one that is found here
         stream = await settled_stream(self.connection.api, self.plan.stream, self.handled, self.known)
         if await self._is_another(stream):
@@ -243,7 +246,8 @@ class OrderedReader(Reader):
             info = await self._usable_consumer()
             resume_after = await self._resume_point(int(stream["state"]["last_seq"]))
             if resume_after is not None:
-                await self._stream_shortened(stream, resume_after)
+                if self._is_taken(info) or not await self._stream_shortened(stream, resume_after):
+                    return False
             elif info is not None and not await self._replace_edited(stream, info):
                 await self._give_up_lost(stream)
                 return await self._resume(info)
@@ -252,9 +256,15 @@ class OrderedReader(Reader):
             # The new consumer begins after `handled`, which must not be smaller than the confirmed position.
             await self._sink.settled()
         await self._keep_beginning(self.handled)
-        if not self._life.uncertain:  # else the next check begins, because the stream may have lost more
-            await self._begin()
+        if self._is_interrupted:
+            return False
+        await self._begin()
         return True
+
+    @property
+    def _is_interrupted(self) -> bool:
+        """Whether the connection was lost since the check began, so the stream may have lost more."""
+        return self.connection.reconnects != self._reconnects or not self.connection.client.is_connected
 
     async def _keep_beginning(self, after: int) -> None:
         """Keep the time of the message after which the next consumer begins, as the stream holds it at this check."""
@@ -262,17 +272,13 @@ class OrderedReader(Reader):
         if self.plan.position == "none" or (consumer.begins is not None and consumer.begins.sequence == after):
             return
         begins = await message_at(self.connection.api, self.plan.stream, after)
-        consumer.begins = None if self._life.uncertain else begins
+        consumer.begins = None if self._is_interrupted else begins
 
     async def _resume(self, info: Json) -> bool:
         """Continue with the consumer; see `_is_sound`."""
         consumer = self.consumer
-        if not consumer.delivers_here(info):
-            if not self._fence.is_open:
-                return False
-            raise RuleRefusedError(
-                f"consumer '{consumer.name}' of stream '{self.plan.stream}' was taken over by another process"
-            )
+        if self._is_taken(info):
+            return False
         if self._is_silent and not info.get("push_bound"):
             self._log.warning("reader.unbound", consumer=consumer.name)
             if self._subscription is None:  # the connection was lost during the check
@@ -285,6 +291,23 @@ class OrderedReader(Reader):
         self._order.next = min(self._order.next, int(info["delivered"]["consumer_seq"]) + 1)
         self._last_read = asyncio.get_running_loop().time()
         return True
+
+    def _is_taken(self, info: Json | None) -> bool:
+        """Return whether the consumer delivers to another process, which has the lease.
+
+        Raises:
+            RuleRefusedError: that process needs no lease.
+        """
+        consumer = self.consumer
+        if info is None or consumer.delivers_here(info):
+            return False
+        if any(edit.field == "deliver_subject" for edit in consumer.edits(info)):
+            return False
+        if not self._fence.is_open:
+            return True
+        raise RuleRefusedError(
+            f"consumer '{consumer.name}' of stream '{self.plan.stream}' was taken over by another process"
+        )
 
     async def _replace_edited(self, stream: Json, info: Json) -> bool:
         """Undo changes that another client made to the consumer. Return whether that requires a new consumer.
@@ -397,12 +420,17 @@ class OrderedReader(Reader):
         await self._sink.read_on(stream, self.handled)
         self._pauses.forget()
 
-    async def _stream_shortened(self, stream: Json, resume_after: int) -> None:
-        """Continue after `resume_after`: the server lost the later messages, and will use their sequences again."""
+    async def _stream_shortened(self, stream: Json, resume_after: int) -> bool:
+        """Continue after `resume_after`: the server lost the later messages, and will use their sequences again.
+
+        Return False if the connection is lost before the consumer is moved back.
+        """
         last = int(stream["state"]["last_seq"])
         self._log.warning("reader.stream_shorter", position=self.handled, last_sequence=last, after=resume_after)
         await self._sink.settled()
         await self._sink.stream_shortened(stream, resume_after)
+        if self._is_interrupted:
+            return False
         await self._drop_deliveries()
         self.consumer.begins = None  # perhaps another message had that sequence
         await self._keep_beginning(resume_after)
@@ -413,6 +441,7 @@ class OrderedReader(Reader):
         self._seen = KnownStream.of(stream)
         self._pauses.forget()
         self._order.resume(resume_after)
+        return True
 
     async def _usable_consumer(self) -> Json | None:
         """Return the consumer's info; None if it does not exist or must be recreated."""
