@@ -12,7 +12,7 @@ EVENTS: Final = {
     ),
     "rule.position_restored": LogEvent(
         "warning",
-        "The consumer's position is missing or doubtful, so the rule resumes at the position in its lease.",
+        "The consumer's position is missing or doubtful, so the rule resumes at the last message with a known time.",
         ("consumer", "position", "after"),
     ),
     "rule.position_unproven": LogEvent(

@@ -4,6 +4,7 @@ The problem: the position of a durable consumer has no time, so it does not show
 sequences to other messages since.
 
 The idea: compare it with a position that has a time. The lease has one, and so has the consumer after a clean stop.
+A consumer also names the message after which a process began to read, which is its position until the next message.
 After a kill, the position in the lease is a little behind the consumer's. If the stream no longer holds the message of
 that time, the rule resumes after the last one that it still holds.
 
@@ -17,6 +18,9 @@ the stream holds           another message as 498, and 480 as the last one until
 If the server has restarted, the consumer can be ahead of the rule (`RuleConsumer.may_be_ahead`). Its position proves
 nothing then to a rule that promises at_least_once. Such a rule resumes after the kept message, here 498, although the
 stream has lost nothing.
+
+After a clean stop without a lease, a rule that promises at_most_once also resumes after the kept message. Deliveries
+after it were lost with the connection.
 
 A rule without its consumer begins at its `start`, as documented. Only with `new` it resumes after the kept message.
 """
