@@ -63,7 +63,7 @@ def test_only_a_wait_a_check_or_a_close_begins_work() -> None:
 def test_what_arrives_while_the_sink_is_awaited_follows_in_order() -> None:
     life = in_state("busy")
     life.queue += [A, BEAT]
-    assert [life.next_item(connected=True) for _ in range(3)] == [A, BEAT, None]
+    assert [life.next_item(connected=True, durable=True) for _ in range(3)] == [A, BEAT, None]
     assert life.state == "flowing"
 
 
@@ -74,11 +74,11 @@ def test_a_check_comes_before_what_arrived_after_a_lost_connection() -> None:
     life.happened("lost")
     life.queue.append(B)
     assert (life.uncertain, life.items) == (True, [A, B])
-    assert [life.next_item(connected=True) for _ in range(2)] == [A, "check"]
+    assert [life.next_item(connected=True, durable=True) for _ in range(2)] == [A, "check"]
     life.happened("check")
     life.queue.append(C)
     life.happened("checked")
-    assert [life.next_item(connected=True) for _ in range(3)] == [B, C, None]
+    assert [life.next_item(connected=True, durable=True) for _ in range(3)] == [B, C, None]
     assert (life.state, life.uncertain) == ("flowing", False)
 
 
@@ -86,7 +86,7 @@ def test_nothing_behind_a_mark_is_delivered_while_the_connection_is_away() -> No
     life = in_state("busy")
     life.happened("lost")
     life.queue.append(A)
-    assert life.next_item(connected=False) is None
+    assert life.next_item(connected=False, durable=True) is None
     assert (life.state, list(life.queue)) == ("cut_off", [MARK, A])
 
 
@@ -97,7 +97,7 @@ def test_the_check_after_a_reconnect_is_the_one_that_the_mark_asks_for() -> None
     life.happened("check")
     assert list(life.queue) == [A]
     life.happened("checked")
-    assert [life.next_item(connected=True) for _ in range(2)] == [A, None]
+    assert [life.next_item(connected=True, durable=True) for _ in range(2)] == [A, None]
 
 
 def test_a_connection_that_is_lost_during_a_check_needs_another_one() -> None:
@@ -105,17 +105,28 @@ def test_a_connection_that_is_lost_during_a_check_needs_another_one() -> None:
     life.happened("lost")
     life.queue.append(A)
     life.happened("checked")
-    assert life.next_item(connected=True) == "check"
+    assert life.next_item(connected=True, durable=True) == "check"
 
 
 @pytest.mark.parametrize("state", ["busy", "checking", "cut_off"])
-def test_a_reader_that_closes_delivers_all_that_has_arrived(state: str) -> None:
+def test_a_reader_without_a_position_delivers_all_that_has_arrived_when_it_closes(state: str) -> None:
     life = in_state(state)
     life.happened("lost")
     life.queue.append(A)
     life.happened("close")
-    assert [life.next_item(connected=connected) for connected in (False, True)] == [A, None]
+    assert [life.next_item(connected=connected, durable=False) for connected in (False, True)] == [A, None]
     assert life.state == "draining"
+
+
+@pytest.mark.parametrize("state", ["busy", "checking", "cut_off"])
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_durable_reader_that_closes_delivers_nothing_unchecked(state: str, connected: bool) -> None:
+    life = in_state(state)
+    life.happened("lost")
+    life.queue.append(A)
+    life.happened("close")
+    assert life.next_item(connected=connected, durable=True) == ("check" if connected else None)
+    assert life.state == ("finishing" if connected else "draining")
 
 
 @pytest.mark.parametrize("lost", [True, False])

@@ -58,8 +58,8 @@ class OrderedReader(Reader):
             else:
                 self._log.error(
                     "rule.drain_incomplete",
-                    reason="source connection lost: messages that had not arrived are only republished if the position can"
-                    " still be kept",
+                    reason="source connection lost: messages that had not arrived are only republished if the position"
+                    " can still be kept",
                 )
 
     async def _hand_on_sent(self) -> None:

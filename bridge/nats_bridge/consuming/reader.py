@@ -387,7 +387,8 @@ class Reader(ABC):
     async def _run(self, first: Awaitable[None]) -> None:
         try:
             await first
-            while (item := self._life.next_item(connected=self.connection.client.is_connected)) is not None:
+            client, durable = self.connection.client, self.plan.position in ("sent", "confirmed")
+            while (item := self._life.next_item(connected=client.is_connected, durable=durable)) is not None:
                 if item == "check":
                     await self._revive()
                     continue

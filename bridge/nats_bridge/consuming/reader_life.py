@@ -23,7 +23,8 @@ Invariants:
 
 * One task works in `opening`, `busy`, `checking` and `finishing`; none in the other states.
 * In `flowing` and `draining` the queue is empty. In `cut_off` it begins with a mark.
-* No item behind a mark is delivered before the check, unless the reader closes: then nothing more will arrive.
+* No item behind a mark is delivered before the check. A reader that closes without a connection drops such items.
+* A reader without a position delivers them when it closes: its consumer is gone, and nothing more will arrive.
 """
 
 from __future__ import annotations
@@ -113,20 +114,24 @@ class ReaderLife:
         """Whether the reader closes, so only items that have already arrived are delivered."""
         return self.state in ("draining", "finishing", "closed")
 
-    def next_item(self, *, connected: bool) -> Queued | Literal["check"] | None:
+    def next_item(self, *, connected: bool, durable: bool) -> Queued | Literal["check"] | None:
         """Take the next item from the queue, or "check" for a mark. Return None if the task has nothing left to do.
 
         Args:
             connected: whether there is a connection.
+            durable: whether the next process reads on, so nothing unchecked may be delivered when this reader closes.
         """
         while self.queue:
             item = self.queue.popleft()
             if not isinstance(item, _Mark):
                 return item
-            if self.state == "finishing":
+            if self.state == "finishing" and not durable:
                 continue
             if connected:
                 return "check"
+            if self.state == "finishing":
+                self.queue.clear()
+                break
             self.queue.appendleft(item)
             self.happened("away")
             return None

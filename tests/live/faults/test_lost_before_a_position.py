@@ -14,6 +14,7 @@ import pytest
 import structlog
 
 from nats_bridge.client.jetstream_api import Json
+from nats_bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_transforms.timestamp import nanoseconds_of
 from tests.live.cut_wire import cut_wire
@@ -259,3 +260,37 @@ async def test_messages_that_did_not_arrive_before_a_stop(
                 await here.bridged.until_sequence(54)
     assert here.bridged.sequences == list(range(1, 55))
     assert [line["after"] for line in log if line["event"] == "rule.position_restored"] == [50]
+
+
+@by_turns("version, delivery", VERSIONS, ["at_least_once", "at_most_once"])
+async def test_an_end_that_is_lost_before_a_stop(
+    version: str, delivery: str, native_server: Servers, enduring_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rule stops after the connection is back, and before it has compared the stream with what it read."""
+    server = native_server(version).start()
+    peer = await enduring_peer(server.url)
+    here = await Scene.make(peer, "S")
+    watch = OrderedReader._watch
+
+    async def never(_: OrderedReader) -> None:
+        await asyncio.Event().wait()
+
+    end = LostEnd(server, peer, "S")
+    await here.load.burst(50)
+    await end.sync()
+    async with cut_wire(server.url) as wire:
+        settings = settings_for(wire.url, here.rule(delivery=delivery, start="first"), dialect="native")
+        monkeypatch.setattr(OrderedReader, "_watch", never)
+        async with running(settings) as bridge:
+            await here.load.burst(50)
+            await here.bridged.until_sequence(100)
+            wire.hold_back()
+            await end.lose(here.load.burst(70))
+            wire.let_through()
+            life = bridge.runs[0]._reader._life  # type: ignore[attr-defined]
+            await until(lambda: sum(len(item) for item in life.items if isinstance(item, list)) == 20)
+        monkeypatch.setattr(OrderedReader, "_watch", watch)
+        async with running(settings):
+            await here.load.burst(1)
+            await here.bridged.until_sequence(121)
+    assert here.bridged.sequences == [*range(1, 101), *range(51, 122)]
