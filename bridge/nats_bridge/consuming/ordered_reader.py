@@ -264,7 +264,7 @@ class OrderedReader(Reader):
 
     @property
     def _is_interrupted(self) -> bool:
-        """Whether the connection was lost since the check began, so the stream may have lost more."""
+        # The connection was lost since the check began, so the stream may have lost more.
         return self.connection.reconnects != self._reconnects or not self.connection.client.is_connected
 
     async def _keep_beginning(self, after: int) -> None:

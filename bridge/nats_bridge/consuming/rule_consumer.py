@@ -190,7 +190,7 @@ class RuleConsumer:
         return position
 
     def _proves(self, position: int) -> bool:
-        """Return whether the time of the message at a position is known."""
+        # The time of the message at that position is known.
         return self.begun is not None and self.begun.sequence == position
 
     async def _marked_position(self) -> int | None:
