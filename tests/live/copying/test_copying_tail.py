@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from structlog.testing import capture_logs
 
 from nats_bridge.consuming import stream_range
 from nats_bridge.kinds.copying.position import comparing, entry_streams, resuming
@@ -12,6 +15,7 @@ from tests.live.copying.forgotten_ids import FORGETFUL, forgotten
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
+from tests.live.tiers import by_turns
 
 
 @pytest.mark.parametrize("others", [0, 30])
@@ -83,6 +87,49 @@ async def test_a_copy_that_was_lost_in_a_burst_after_a_pause_is_made(
     async with running(settings_for(url, here.rule())):
         await here.holds(20)
     assert (await here.stored())[-1].subject == lost.subject
+
+
+@by_turns(
+    "version, entry, is_old, order",
+    ["2.15.3", "2.9.10", "2.10.27"],
+    [
+        ({}, False, [8, 10, *range(1, 8), 9]),
+        ({}, True, [8, 10, 9]),
+        ({"opt_start_seq": 8}, False, [8, 10, 9]),
+        ({"opt_start_seq": 2}, False, [8, 10, *range(2, 8), 9]),
+    ],
+)
+async def test_a_target_that_lost_all_copies_but_those_in_flight(
+    version: str,
+    entry: dict[str, Any],
+    is_old: bool,
+    order: list[int],
+    servers: SharedServers,
+    raw_peer: OpenPeer,
+    unique_name: Name,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has never stored as many messages as must have been copied before. Old copies may have had another start."""
+    if is_old:
+        monkeypatch.setattr(resuming, "TOGETHER_NS", -(10**15))
+    url = await servers.url(version)
+    here = await Copies.make(await raw_peer(url), unique_name("emptied"))
+    for number in range(10):
+        await here.peer.store(f"{here.name}.{number}".encode())
+    async with running(settings_for(url, here.rule())):
+        await here.holds(10)
+    copies = await here.stored()
+    await here.peer.recreate_stream(here.target)
+    for each in (copies[7], copies[9]):
+        await here.peer.store(each.subject, each.payload, each.header_block)
+    with capture_logs() as logs:
+        async with running(settings_for(url, here.rule(entry=entry))) as bridge:
+            await here.holds(len(order))
+            assert await here.source_sequences() == order
+            counters = bridge.supervisors[0].counters()
+    assert (counters["shorter_targets"], counters["duplicates"]) == (len(order) > 3, 0)
+    assert counters["out_of_order"] == len(order) - 2
+    assert ("copying.assumed_deleted" in [event["event"] for event in logs]) == is_old
 
 
 async def _stored_ns(here: Copies, sequence: int) -> int:

@@ -225,6 +225,21 @@ async def test_newer_values_stay_in_a_target_that_lost_all_copies(
         assert await here.source_sequences() == [LOST + 1, LOST + 3, *others, LOST + 2]
 
 
+@by_turns("version", ["2.9.10", "2.10.27", "2.15.3"])
+async def test_a_target_that_lost_all_copies_and_replaced_the_first_one_in_flight(
+    version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """So its first sequence is not 1, as if copies before the lost ones had been removed."""
+    limit = {"max_msgs_per_subject": 1}
+    async with _in_flight_after_a_loss(0, 3, version, native_server, enduring_peer, subjects=1, **limit) as (here, _):
+
+        async def is_copied() -> bool:
+            return (await here.source_sequences())[-1] == LOST
+
+        await until(is_copied)
+        assert await here.source_sequences() == [LOST + 3, *range(LOST - 15, LOST + 1)]  # one for each subject
+
+
 async def test_a_target_that_removed_the_copies_before_the_lost_ones(
     newest_version: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
@@ -245,9 +260,20 @@ async def test_a_target_that_removed_the_copies_before_the_lost_ones(
 
 @asynccontextmanager
 async def _in_flight_after_a_loss(
-    kept: int, in_flight: int, version: str, native_server: Servers, enduring_peer: OpenPeer, **target_config: Any
+    kept: int,
+    in_flight: int,
+    version: str,
+    native_server: Servers,
+    enduring_peer: OpenPeer,
+    *,
+    subjects: int = 17,
+    **target_config: Any,
 ) -> AsyncIterator[tuple[Copies, Sidecar]]:
-    """A rule whose target has lost the copies after the first ones, and stored those in flight but the last but one."""
+    """A rule whose target has lost the copies after the first ones, and stored those in flight but the last but one.
+
+    Args:
+        subjects: the number of subjects of the messages in flight.
+    """
     async with native_server(version) as server, native_server(version) as target:
         peer, target_peer = await enduring_peer(server.url), await enduring_peer(target.url)
         here = await Copies.make(peer, "S", target_peer=target_peer, target=target_config)
@@ -268,7 +294,7 @@ async def _in_flight_after_a_loss(
                 await load.burst(LOST - kept)
                 await until(lambda: ends_at(LOST))
                 await power.lose()
-                await load.burst(in_flight)
+                await (load if subjects > 1 else Load(peer, "S", subjects)).burst(in_flight)
                 async with running(settings_for(server.url, elsewhere.rule())):
                     await elsewhere.holds(LOST + in_flight)
                 *others, _, last = (await elsewhere.stored())[LOST:]

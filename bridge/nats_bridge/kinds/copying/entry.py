@@ -350,6 +350,11 @@ class CopyEntry:
         else:
             raise error
 
+    @property
+    def target_last(self) -> int:
+        """The target's last sequence when the newest copy was confirmed; 0 between rounds."""
+        return self._round.publisher.confirmed[1] if self._round is not None else 0
+
     def restart_round(self, reason: str) -> None:
         """Begin another round, which sees the changes. Also works while a round is beginning."""
         self._life.interrupt(reason)

@@ -46,17 +46,18 @@ import structlog
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.pub_ack import SOURCE_RECORD_REFUSED, PubAck
 from nats_bridge.client.stream_identity import KnownStream
-from nats_bridge.client.waiting import FOUR_A_SECOND
+from nats_bridge.client.tasks import end_tasks
+from nats_bridge.client.waiting import EVERY_SECOND, FOUR_A_SECOND
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.lag import StreamPosition
 from nats_bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import RuleConsumer
-from nats_bridge.errors import BridgeError
+from nats_bridge.errors import ApiError, BridgeError
 from nats_bridge.kinds.copying.encoder import CopyEncoder, Operation
 from nats_bridge.kinds.copying.position.comparing import Resume
+from nats_bridge.kinds.copying.position.confirmed import Confirmed, Placed, holds
 from nats_bridge.kinds.copying.position.entry_streams import LAST_UNKNOWN, EntryStreams, last_sequence_after_sent
-from nats_bridge.kinds.copying.position.resuming import Confirmed
 from nats_bridge.kinds.copying.target import RENAMED
 from nats_bridge.kinds.copying.writing.careful_sending import CarefulSending
 from nats_bridge.kinds.copying.writing.counting import Counting
@@ -208,6 +209,9 @@ class Round:
             records=not plan.keep_sequence,
         )
         self._gap_filler: GapFiller | None = None
+        self._newest: tuple[float, Placed] = (0.0, (0, 0))  # when a copy was confirmed, and where
+        self._before_pauses: list[Placed] = []
+        self._checking: asyncio.Task[None] | None = None  # these
         self.reader = (context.make_reader or _reader_of_rule)(self, streams.source.filters)
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
 
@@ -269,6 +273,7 @@ class Round:
         if plan.keep_sequence:
             self._gap_filler = GapFiller(plan.rule, plan.source.name, key, plan.filler, last)
         self.encoder.already_stored = set(resume.already_stored)
+        self._newest = 0.0, context.resuming.placed
         context.stream_position = StreamPosition(
             plan.source.name,
             KnownStream.of(streams.source_info),
@@ -312,7 +317,10 @@ class Round:
                 await self._settled()
                 life.happened("leave")
         finally:  # a cut cancels the waiting above, because it must not wait for a server
-            confirmed = Confirmed(*publisher.confirmed, publisher.placed)
+            await end_tasks(self._checking)
+            confirmed = Confirmed(
+                *publisher.confirmed, publisher.placed, tuple(self._before_pauses), publisher.target_is_shorter
+            )
             context.resuming.remember(confirmed, publisher.widest)
             if confirmed.sequence:
                 context.stream_position = replace(self.reader.stream_position, handled=confirmed.sequence)
@@ -412,6 +420,22 @@ class Round:
         """Acknowledge stored messages to the source, if the entry acknowledges; see `PublisherOwner`."""
         if self._context.acknowledging is not None:
             self._context.acknowledging.stored(self.publisher)
+        (before, placed), now, newest = self._newest, asyncio.get_running_loop().time(), self.publisher.placed
+        self._newest = now, newest if newest[0] else placed
+        is_checked = not self.plan.keep_sequence and not self.life.stopped_sending
+        if placed[0] and now - before >= EVERY_SECOND and is_checked:
+            self._before_pauses.append(placed)
+            if self._checking is None or self._checking.done():
+                self._checking = asyncio.create_task(self._check_places())
+
+    async def _check_places(self) -> None:
+        """Interrupt the round if the target has lost a copy that was confirmed before a pause; see `Confirmed`."""
+        with contextlib.suppress(ApiError):  # checked again after the next pause, or by the next round
+            while self._before_pauses:
+                if not await holds(self._streams, self._before_pauses[0]):
+                    self.life.interrupt("the target lost the end of its store")
+                    return
+                del self._before_pauses[0]
 
     async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
         """Let the rule's policy decide; see `PublisherOwner`."""

@@ -207,6 +207,7 @@ class CopyRun(RuleRun):
         """
         while True:
             await self._events.next(WITHOUT_ADVISORY)
+            confirmed = max(entry.target_last for entry in self._entries)
             try:
                 target = await self._target.api.stream_info(self.rule.target_stream)
             except ApiError as error:
@@ -217,6 +218,9 @@ class CopyRun(RuleRun):
             created, config = str(target["created"]), target["config"]
             if self._target_created not in ("", created):
                 self._restart_rounds("the target was recreated")
+            # One of several replicas may not have caught up.
+            elif int(target["state"]["last_seq"]) < confirmed and int(config.get("num_replicas", 1)) == 1:
+                self._restart_rounds("the target lost the end of its store")
             self._target_created = created
             if config == self._target_config:
                 continue

@@ -149,6 +149,22 @@ class Target:
         """Whether its sequences show how many messages it has stored, as long as no other client writes."""
         return self.replicas == 1 and self.window_ns > 0 and not self.full_is_refused and not self.fed_by_server
 
+    @staticmethod
+    def may_have_removed_first(info: Json) -> bool:
+        """Return whether limits or clients may have removed a stream's first messages, by its `STREAM.INFO`.
+
+        A message that a later one of its subject replaced does not count.
+        """
+        config, state = info["config"], info["state"]
+        replaces = int(config.get("max_msgs_per_subject", -1)) > 0 or config.get("allow_rollup_hdrs")
+        if int(state["first_seq"]) <= 1:
+            return False
+        if not replaces or int(config.get("max_age") or 0) > 0 or config.get("allow_msg_ttl"):
+            return True
+        # A stream that removes messages because it is full stays about as full.
+        messages, size = int(config.get("max_msgs", -1)), int(config.get("max_bytes", -1))
+        return 0 < messages <= int(state["messages"]) or 0 < size <= 2 * int(state["bytes"])
+
     def stores(self, subject: bytes) -> bool:
         """Return whether it stores messages of a subject."""
         return any(matches(subject, pattern) for pattern in self.subjects)

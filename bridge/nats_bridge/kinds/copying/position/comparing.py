@@ -49,7 +49,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -325,6 +325,17 @@ async def superseded(streams: EntryStreams, copies: Sequence[StoredCopy], after:
     )
 
 
+async def selected_between(streams: EntryStreams, after: int, before: int, most: int) -> int:
+    """Return how many selected messages the source has between two sequences, both excluded; no more than `most`."""
+    found = 0
+    async with contextlib.aclosing(_selected(streams, after + 1, before - 1)) as selected:
+        async for _ in selected:
+            found += 1
+            if found == most:
+                break
+    return found
+
+
 async def _source_between(streams: EntryStreams, first: int, last: int) -> dict[int, SourceMessage]:
     """Return the entry's selection of the source between two sequences, both included."""
     return {
@@ -333,14 +344,17 @@ async def _source_between(streams: EntryStreams, first: int, last: int) -> dict[
     }
 
 
-async def _selected(streams: EntryStreams, first: int, last: int) -> AsyncIterator[tuple[int, int, bytes, bytes]]:
+async def _selected(
+    streams: EntryStreams, first: int, last: int
+) -> AsyncGenerator[tuple[int, int, bytes, bytes], None]:
     """Yield sequence, time, destination and headers of the selected messages between two sequences, both included."""
     sourcing = streams.sourcing
-    async for subject, reply, block, _ in messages(streams.source, first, last):
-        destination = sourcing.destination(subject)
-        if destination is not None and (sourcing.where is None or sourcing.where.holds(block)):
-            ack = AckReply.parse(reply)
-            yield ack.stream_sequence, ack.time_ns, destination, block
+    async with contextlib.aclosing(messages(streams.source, first, last)) as between:
+        async for subject, reply, block, _ in between:
+            destination = sourcing.destination(subject)
+            if destination is not None and (sourcing.where is None or sourcing.where.holds(block)):
+                ack = AckReply.parse(reply)
+                yield ack.stream_sequence, ack.time_ns, destination, block
 
 
 async def has_gap(streams: EntryStreams, before: int) -> bool:

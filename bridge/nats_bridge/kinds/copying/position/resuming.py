@@ -53,7 +53,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -64,7 +64,6 @@ from nats_bridge.client.settled_stream import settled_stream
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp, Verdict
 from nats_bridge.consuming.lost_end import time_before
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.consuming.stream_range import first_sequence
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.position.comparing import (
     NEWEST,
@@ -74,15 +73,19 @@ from nats_bridge.kinds.copying.position.comparing import (
     compared_copies,
     compared_entry,
     is_of,
+    selected_between,
     superseded,
 )
+from nats_bridge.kinds.copying.position.confirmed import Confirmed, Placed, verdict_by_place
 from nats_bridge.kinds.copying.position.entry_streams import (
+    TOGETHER_NS,
     EntryStreams,
     SourceIdentity,
     StoredCopy,
     TargetTail,
     identity_by_copies,
 )
+from nats_bridge.kinds.copying.target import Target
 from nats_transforms import header_block
 from nats_transforms.copy_id import CopyId
 from nats_transforms.republish import StoredMessage
@@ -98,33 +101,20 @@ Acknowledged: TypeAlias = Callable[[dict[int, StoredCopy], Json], Awaitable[int]
 consumer begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmed:
-    """The confirmed position of an entry in its target.
-
-    Attributes:
-        sequence: the source's sequence up to which everything is stored; 0 for nothing.
-        target_last: the target's last sequence then.
-        placed: the source's and the target's sequence of one copy; the first is 0 if none is known.
-    """
-
-    sequence: int = 0
-    target_last: int = 0
-    placed: tuple[int, int] = (0, 0)
-
-
 class Resuming:
     """Finds the position of one entry.
 
     Attributes:
         identity: the facts that tell copies of the present source from others; known after `position`.
         same_target: whether the target is the stream of the previous round.
+        placed: the newest copy, when the position was found.
     """
 
     def __init__(self, plan: EntryPlan) -> None:
         self._plan = plan
         self.identity = SourceIdentity(b"")
         self.same_target = False
+        self.placed: Placed = (0, 0)
         self._source: KnownStream | None = None
         self._target: KnownStream | None = None
         self._key = b""  # the entry's, when its round began
@@ -161,6 +151,8 @@ class Resuming:
         streams = await self._identified(streams, tail)
         confirmed, target, target_lost = await self._recall(streams)
         tail = streams.of_present(tail)
+        newest = max(tail.copies, default=None, key=lambda copy: copy.sequence)
+        self.placed = confirmed.placed if newest is None else (newest.record.sequence, newest.sequence)
         if self.identity.recreated and not tail.copies:
             self.decide_about_recreated(streams.created)
             return Resume(0)
@@ -172,14 +164,23 @@ class Resuming:
             return replace(resume, resume_after=min(confirmed.sequence, streams.source_last))
         self._confirmed, self._reported = Confirmed(), frozenset()
         if not tail.copies:
-            return Resume(await self._first_position(streams), target_lost=target_lost)
-        if target == "recreated":
+            first = await self._first_position(streams, is_new=target == "recreated")
+            return Resume(first, target_lost=target_lost)
+        if target != "recreated" and await self._lacks_earlier(streams, tail, target_lost):
+            if not target_lost:
+                self._log_loss(0)
+            self._is_new_target = target_lost = True
+        if self._is_new_target:
             # Another client recreated it during the round, or it lost everything. It only has messages that were in
             # flight.
+            first = await self._first_position(streams, is_new=True)
             stored = frozenset(copy.record.sequence for copy in tail.copies)
-            first = await self._first_position(streams)
             already_stored = stored | await superseded(streams, tail.copies, first)
-            return Resume(first, already_stored, missing=len(stored), target_lost=target_lost)
+            selected = Replay(streams.source.api, self._plan.source.name, self._plan.filters)
+            later = await selected.after(max(stored) - 1)
+            # The highest stored one is not before itself.
+            missing = await selected.after(first) - later - (len(already_stored) - 1)
+            return Resume(first, already_stored, missing=max(missing, 0), target_lost=target_lost)
         resume = await self._by_copies(streams, tail)
         self._report(resume)
         return replace(resume, target_lost=target_lost)
@@ -223,40 +224,67 @@ class Resuming:
         if known is not None and self._key == streams.key:
             target = await known.verdict(streams.target_api, streams.target_info)
             if target == "unknown":
-                target = await _verdict_by_place(streams, confirmed.placed)
+                target = await verdict_by_place(streams, confirmed.placed)
         if target == "same" and self._is_new_target:
             target = "recreated"
-        is_complete = (
-            target != "same"
-            or not confirmed.sequence
-            or (streams.last >= confirmed.target_last and await _target_holds(streams, confirmed.placed))
-        )
-        if not is_complete and not self._plan.durable and await self._is_emptied(streams, confirmed):
+        lost = await confirmed.lost_from(streams) if target == "same" else 0
+        if lost and not self._plan.durable and await self._is_emptied(streams, lost):
             target = "recreated"
         # Remembered together, after all answers: a round that ends before them leaves the next one everything to find.
         self._target, self._key = KnownStream.of(streams.target_info), streams.key
         self._is_new_target, self.same_target = target == "recreated", target == "same"
-        self._confirmed = confirmed if self.same_target and is_complete else Confirmed()
-        if is_complete:
+        self._confirmed = confirmed if self.same_target and not lost else Confirmed()
+        if not lost:
             return self._confirmed, target, False
+        self._log_loss(confirmed.sequence)
+        return Confirmed(), target, True
+
+    def _log_loss(self, position: int) -> None:
         self._log.warning(
             "copying.target_shorter",
-            position=confirmed.sequence,
+            position=position,
             meaning="messages acknowledged to the source are lost or not copied again"
             if self._plan.durable
             else "messages that it lost and the source still has are copied again",
         )
-        return Confirmed(), target, True
 
-    async def _is_emptied(self, streams: EntryStreams, confirmed: Confirmed) -> bool:
-        """Return whether a target that has lost copies has none of the confirmed ones, and removed none.
+    async def _is_emptied(self, streams: EntryStreams, lost: int) -> bool:
+        """Return whether a target that has lost the copy of a sequence has no earlier one either, and removed none.
 
-        If its first messages are gone, it may have removed the copies before the lost ones.
+        If its first messages are gone, it may have removed the copies before the lost ones. A limit for each subject
+        does not: the copies that it left are gone only if later ones have replaced them.
         """
-        if await first_sequence(streams.target_api, streams.target.name) > 1:
+        if Target.may_have_removed_first(await streams.target_api.stream_info(streams.target.name)):
             return False
         tail = await streams.newest_of_present(max(NEWEST, 2 * self._widest), True)
-        return all(copy.record.sequence > confirmed.sequence for copy in tail.copies)
+        return all(copy.record.sequence > lost for copy in tail.copies)
+
+    async def _lacks_earlier(self, streams: EntryStreams, tail: TargetTail, target_lost: bool) -> bool:
+        """Return whether the target has lost all copies but these, which were in flight then.
+
+        Before the first of them, the target has stored less than half as many messages as the source holds for it. If
+        a process begins, and they are older than a minute, the others count as deleted: the entry's start may have been
+        changed since.
+        """
+        place, lowest = tail.copies[0].sequence, min(copy.record.sequence for copy in tail.copies)
+        if tail.is_cut or place > NEWEST or lowest < 2 * place or self._plan.skip is not None:
+            return False
+        if Target.may_have_removed_first(streams.target_info):
+            return False
+        first = (self._plan.source.opt_start_seq or 1) - 1
+        if self._plan.source.opt_start_time is not None:
+            first = await self._at_time(streams, self._plan.source.opt_start_time)
+        lacking = await selected_between(streams, first, lowest, 2 * place)
+        if lacking < 2 * place - 1:
+            return False
+        if target_lost or tail.copies[0].time_ns >= streams.target.now_ns - TOGETHER_NS:
+            return True
+        self._log.warning(
+            "copying.assumed_deleted",
+            messages=lacking,
+            meaning="at least so many are missing before all copies in the target: deleted by a client, or lost",
+        )
+        return False
 
     async def _by_copies(self, streams: EntryStreams, tail: TargetTail) -> Resume:
         """Compare the newest copies, at least one, with the source. Nothing else shows what is stored."""
@@ -349,6 +377,8 @@ class Resuming:
             placed = confirmed.placed if confirmed.placed[0] else self._confirmed.placed
             self._confirmed = replace(confirmed, placed=placed)
             self.identity, self._is_new_target = replace(self.identity, recreated=False), False
+        elif confirmed.is_shorter:
+            self._confirmed = replace(self._confirmed, is_shorter=True)
 
     async def _by_last_sequence(self, streams: EntryStreams) -> Resume:
         """Resume at the target's last sequence, which is also the source's if it belongs to a copy.
@@ -377,8 +407,7 @@ class Resuming:
             return Resume(max(last, plan.source.opt_start_seq - 1))
         if plan.source.opt_start_time is not None:
             # The time of the target's last message cannot be used here, because it may be a filler.
-            before = await Replay(streams.source.api, plan.source.name).before(plan.source.opt_start_time)
-            return Resume(max(last, min(before, source_last)))
+            return Resume(max(last, await self._at_time(streams, plan.source.opt_start_time)))
         return Resume(last)
 
     async def _is_of_another(self, streams: EntryStreams, copy_id: CopyId) -> bool:
@@ -392,11 +421,12 @@ class Resuming:
         if self._plan.filler is not None:
             await target.request(f"STREAM.PURGE.{self._plan.stream}", {"filter": self._plan.filler})
 
-    async def _first_position(self, streams: EntryStreams) -> int:
+    async def _first_position(self, streams: EntryStreams, *, is_new: bool) -> int:
         """Return the start if the target has no copy, as the server decides it (2.10 to 2.15).
 
         Without a configured start, the time of the target's last message counts only if the target has lost messages at
-        its front. A target that still has its first message never had a copy.
+        its front. A target that still has its first message never had a copy. That time never counts in a new target,
+        because its last message can be a copy that was in flight.
         """
         source, state = self._plan.source, streams.target_info["state"]
         if source.opt_start_seq is not None:
@@ -405,17 +435,21 @@ class Resuming:
         if source.opt_start_time is not None:
             earliest = source.opt_start_time
             second = datetime.fromisoformat(earliest).replace(microsecond=0)
-            if int(state["messages"]) and nanoseconds_of(state["last_ts"]) > int(second.timestamp()) * 10**9:
+            is_later = nanoseconds_of(state["last_ts"]) > int(second.timestamp()) * 10**9
+            if int(state["messages"]) and is_later and not is_new:
                 earliest = str(state["last_ts"])
-        elif int(state["first_seq"]) > 1 and nanoseconds_of(state["last_ts"]) > 0:
+        elif int(state["first_seq"]) > 1 and nanoseconds_of(state["last_ts"]) > 0 and not is_new:
             earliest = str(state["last_ts"])
         if earliest is None:
             return 0
         self._log.warning(
             "copying.begins_at_time", time=earliest, meaning="the target holds no copy that shows the position"
         )
-        replay = Replay(streams.source.api, source.name)
-        return min(await replay.before(earliest), streams.source_last)
+        return await self._at_time(streams, earliest)
+
+    async def _at_time(self, streams: EntryStreams, time: str) -> int:
+        """Return the source's last sequence before a time."""
+        return min(await Replay(streams.source.api, self._plan.source.name).before(time), streams.source_last)
 
     def decide_about_recreated(self, created: str) -> None:
         """Report that the source was recreated, or stop.
@@ -449,30 +483,6 @@ async def _source_holds(streams: EntryStreams, copies: Sequence[StoredCopy]) -> 
         )
     message_id = header_block.read(message.header_block, b"Nats-Msg-Id")
     return is_of(newest, SourceMessage(message.time_ns, newest.subject, message_id))
-
-
-async def _target_holds(streams: EntryStreams, placed: tuple[int, int]) -> bool:
-    """Return whether a confirmed copy is or was at its place: no other message has its sequence."""
-    sequence, place = placed
-    stored = await streams.target_api.stored_message(streams.target.name, place) if sequence else None
-    if stored is None:
-        return True
-    record = streams.sourcing.own_record(stored.header_block)
-    return record is not None and record.sequence <= sequence
-
-
-async def _verdict_by_place(streams: EntryStreams, placed: tuple[int, int]) -> Verdict:
-    """Decide whether the target is the stream that stored a copy at a place, when all other known messages are gone.
-
-    If the copy is not there, the stream is another one, unless the place is below its first sequence: then it is
-    unknown. If a stream is wrongly taken for another one, the rule copies only messages that the stream lacks.
-    """
-    sequence, place = placed
-    stored = await streams.target_api.stored_message(streams.target.name, place) if sequence else None
-    if stored is None:
-        return "unknown" if 0 < place < int(streams.target_info["state"]["first_seq"]) else "recreated"
-    record = streams.sourcing.own_record(stored.header_block)
-    return "same" if record is not None and record.sequence == sequence else "recreated"
 
 
 async def _is_copy(streams: EntryStreams, stored: StoredMessage, copy_id: CopyId | None) -> bool:

@@ -220,6 +220,11 @@ class Publisher:
         return self._messages.placed
 
     @property
+    def target_is_shorter(self) -> bool:
+        """Whether an answer has shown that the target lost its end, or is a new stream."""
+        return self._publishing.unconfirmed.target_is_shorter
+
+    @property
     def progress(self) -> tuple[int, int]:
         """A value that changes whenever an answer confirms something."""
         return self._messages.last_confirmed, self._publishing.unconfirmed.answers_for_first

@@ -163,12 +163,14 @@ class Unconfirmed:
 
     Attributes:
         messages: the messages in flight, and the position up to which everything is stored.
+        target_is_shorter: whether an answer has shown that the target lost its end, or is a new stream.
     """
 
     def __init__(
         self, target: Target, inbox: bytes, counters: CopyCounters, *, exclusive: bool, keeps_sequence: bool
     ) -> None:
         self.messages = MessagesInFlight(counters)
+        self.target_is_shorter = False
         self._pipeline = Pipeline(self.messages, inbox, keeps_sequence)
         self._stream = target.name
         # Sent again later than this, a message could be stored twice: the target forgets ids.
@@ -285,6 +287,7 @@ class Unconfirmed:
             # No responders: the stream has no leader, or it was deleted and may be recreated as another stream.
             raise LostTrackError(pub_ack.description)
         if pub_ack.kind == "stored" and pub_ack.sequence <= self.messages.last:
+            self.target_is_shorter = True
             raise LostTrackError("the target is a new stream, or lost the end of its store")
 
     def _reason_against_sequence(self, pub_ack: PubAck) -> str:
