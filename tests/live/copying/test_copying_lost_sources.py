@@ -65,12 +65,12 @@ async def _store_with_ids(here: Copies, first: int, messages: int) -> None:
 
 
 async def _new_messages_are_copied(
-    server: NativeServer, enduring_peer: OpenPeer, new: int, *, with_ids: bool = False
+    server: NativeServer, enduring_peer: OpenPeer, new: int, *, kept: int = KEPT, with_ids: bool = False
 ) -> None:
-    here, _, settings = await _after_a_loss(server, enduring_peer, kept=KEPT, copied=COPIED, new=new, with_ids=with_ids)
+    here, _, settings = await _after_a_loss(server, enduring_peer, kept=kept, copied=COPIED, new=new, with_ids=with_ids)
     async with running(settings):
         await here.holds(COPIED + new)
-        assert await here.source_sequences() == [*range(1, COPIED + 1), *range(KEPT + 1, KEPT + new + 1)]
+        assert await here.source_sequences() == [*range(1, COPIED + 1), *range(kept + 1, kept + new + 1)]
 
 
 @by_turns("version, new", VERSIONS, [10, 35, 90])
@@ -102,6 +102,15 @@ async def test_a_source_loses_more_messages_with_ids_than_are_compared(
 ) -> None:
     """Publishers' ids have no times. Older copies show that it is the same stream."""
     await _new_messages_are_copied(native_server(version), enduring_peer, new, with_ids=True)
+
+
+@by_turns("version", VERSIONS)
+async def test_a_source_loses_all_messages_with_ids(
+    version: str, native_server: Servers, enduring_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No copy is of a message that the source has. It was created before them, so it is not a new one."""
+    monkeypatch.setattr(entry_streams, "_IN_FLIGHT_NS", 0)
+    await _new_messages_are_copied(native_server(version), enduring_peer, 10, kept=0, with_ids=True)
 
 
 @by_turns("version", VERSIONS)

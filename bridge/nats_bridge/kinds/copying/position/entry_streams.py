@@ -18,8 +18,9 @@ no copy is found at all                                                   at the
 The id of a copy contains the time of its message in the source. So a few of these messages are read from the source
 (`nats_bridge.client.stream_identity`) if its creation time has changed. Copies with their publishers' ids only have a
 sequence. Then id and payload must be equal. A recreated source with equal messages under the same sequences is taken
-for the previous one, which is harmless because the target has all of them. Times of source and target are never
-compared, because their clocks can differ.
+for the previous one, which is harmless because the target has all of them. If all messages differ, a source that was
+created before its newest copy was stored is the previous one, and has lost its messages. No other times of source and
+target are compared, because their clocks can differ.
 
 The last sequence is found by a message that the stream must refuse (`last_sequence_after_sent`).
 `Nats-Expected-Last-Sequence` with an unreachable number makes the stream store nothing and answer `wrong last sequence:
@@ -51,7 +52,7 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.pub_ack import INCREMENT_MISSING, PubAck
 from nats_bridge.client.stream_identity import Bounds, KnownStream, MessageStamp, Verdict
-from nats_bridge.client.waiting import ANSWER_OF_LEADER, LEADER_AWAY
+from nats_bridge.client.waiting import ANSWER, ANSWER_OF_LEADER, LEADER_AWAY
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
@@ -63,12 +64,14 @@ from nats_transforms import header_block
 from nats_transforms.copy_id import CopyId, entry_key, without_copy_id
 from nats_transforms.source_record import SourceRecord
 from nats_transforms.sourcing import Sourcing
+from nats_transforms.timestamp import nanoseconds_of
 
 _log = structlog.get_logger("bridge.copying.target_tail")
 
 _BEYOND = {"Nats-Expected-Last-Sequence": str(2**63 - 1)}
 _MOST_CHECKS = 50
 _REPORTED = 65536  # sequences without a copy, after each of which the log says so
+_IN_FLIGHT_NS = int(ANSWER * 10**9)
 TOGETHER_NS = 60 * 10**9  # copies that were in flight at the same time are stored within this of each other
 
 
@@ -434,9 +437,20 @@ async def _identity(streams: EntryStreams, copies: Sequence[StoredCopy], ours: S
             if later == "same":
                 key, since = fresh, newest.time_ns if newest is not None else 0
             verdict = later if later != "unknown" else verdict
-    if verdict == "recreated":
+    if verdict == "recreated" and not _is_older(streams, copies[-1]):
         return SourceIdentity(fresh, copies[-1].time_ns, recreated=True)
     return SourceIdentity(key, since)
+
+
+def _is_older(streams: EntryStreams, newest: StoredCopy) -> bool:
+    """Return whether the source was created before the target stored its newest copy, so it has lost its messages.
+
+    The two clocks are compared by the times of the answers. Servers before 2.10 do not report them, so their clocks
+    must be right. A copy can be stored a few seconds after the source was recreated, if it was in flight then.
+    """
+    source, target = streams.source_info, streams.target_info
+    ahead = nanoseconds_of(target["ts"]) - nanoseconds_of(source["ts"]) if source.get("ts") and target.get("ts") else 0
+    return nanoseconds_of(source["created"]) + ahead + _IN_FLIGHT_NS < newest.time_ns
 
 
 def _newest_run(copies: Sequence[StoredCopy]) -> Sequence[StoredCopy]:

@@ -46,8 +46,8 @@ Invariants:
 * Each selected message of the source up to the position was stored in the target, counts as deleted there
   (`Resume.assumed`), or is before the entry's start (the third question).
 * `remember` is called once at the end of a round, before the next one asks for a position.
-* Times of source and target are not compared, because their clocks can differ. The one exception is the third question,
-  because servers compare them there as well.
+* Times of source and target are not compared, because their clocks can differ. The exceptions are the first question,
+  if all messages differ, and the third one, because servers compare them there as well.
 """
 
 from __future__ import annotations
@@ -262,22 +262,24 @@ class Resuming:
     async def _lacks_earlier(self, streams: EntryStreams, tail: TargetTail, target_lost: bool) -> bool:
         """Return whether the target has lost all copies but these, which were in flight then.
 
-        Before the first of them, the target has stored less than half as many messages as the source holds for it. If
-        a process begins, and they are older than a minute, the others count as deleted: the entry's start may have been
-        changed since.
+        Before the first of them, the target has stored less than half as many messages as the source holds for it. This
+        can also mean that the entry's start was changed since, which must not copy earlier messages. So if a process
+        begins, the others count as deleted if the entry has a start, or these copies are older than a minute.
         """
-        place, lowest = tail.copies[0].sequence, min(copy.record.sequence for copy in tail.copies)
+        source, place = self._plan.source, tail.copies[0].sequence
+        lowest = min(copy.record.sequence for copy in tail.copies)
         if tail.is_cut or place > NEWEST or lowest < 2 * place or self._plan.skip is not None:
             return False
         if Target.may_have_removed_first(streams.target_info):
             return False
-        first = (self._plan.source.opt_start_seq or 1) - 1
-        if self._plan.source.opt_start_time is not None:
-            first = await self._at_time(streams, self._plan.source.opt_start_time)
+        first = (source.opt_start_seq or 1) - 1
+        if source.opt_start_time is not None:
+            first = await self._at_time(streams, source.opt_start_time)
         lacking = await selected_between(streams, first, lowest, 2 * place)
         if lacking < 2 * place - 1:
             return False
-        if target_lost or tail.copies[0].time_ns >= streams.target.now_ns - TOGETHER_NS:
+        is_young = tail.copies[0].time_ns >= streams.target.now_ns - TOGETHER_NS
+        if target_lost or (is_young and source.opt_start_seq is None and source.opt_start_time is None):
             return True
         self._log.warning(
             "copying.assumed_deleted",
