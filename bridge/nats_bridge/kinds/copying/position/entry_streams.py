@@ -443,11 +443,8 @@ async def _identity(streams: EntryStreams, copies: Sequence[StoredCopy], ours: S
 
 
 def _is_older(streams: EntryStreams, newest: StoredCopy) -> bool:
-    """Return whether the source was created before the target stored its newest copy, so it has lost its messages.
-
-    The two clocks are compared by the times of the answers. Servers before 2.10 do not report them, so their clocks
-    must be right. A copy can be stored a few seconds after the source was recreated, if it was in flight then.
-    """
+    # The times of the answers show by how much the clocks differ. Servers before 2.10 do not report them, so their
+    # clocks must be right. A copy in flight can be stored a few seconds after the source was recreated.
     source, target = streams.source_info, streams.target_info
     ahead = nanoseconds_of(target["ts"]) - nanoseconds_of(source["ts"]) if source.get("ts") and target.get("ts") else 0
     return nanoseconds_of(source["created"]) + ahead + _IN_FLIGHT_NS < newest.time_ns

@@ -13,9 +13,9 @@ The idea: each round asks five questions, in this order.
    removed since, and only copies after it are compared (`comparing`).
 3. Does the target hold any copies? If not, the entry begins where a server would (`_first_position`): at a configured
    sequence, at a configured time or that of the target's last message if it is later, or else with the first message.
-4. Was the target recreated since the previous round, or did it lose all its messages? Then it only has copies of
-   messages that were in flight at that time. The entry begins again at its start, and these copies are
-   `already_stored`.
+4. Was the target recreated since the previous round, or did it lose all its messages, perhaps before this process
+   began? Then it only has copies of messages that were in flight at that time. The entry begins again at its start, and
+   these copies are `already_stored`.
 5. Which messages between the newest copies have no copy (`comparing`)? They are sent. The copies after them are
    `already_stored`.
 
@@ -450,7 +450,6 @@ class Resuming:
         return await self._at_time(streams, earliest)
 
     async def _at_time(self, streams: EntryStreams, time: str) -> int:
-        """Return the source's last sequence before a time."""
         return min(await Replay(streams.source.api, self._plan.source.name).before(time), streams.source_last)
 
     def decide_about_recreated(self, created: str) -> None:
