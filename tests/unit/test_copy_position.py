@@ -280,3 +280,25 @@ def test_what_counts_as_deleted_follows_the_targets_clock(monkeypatch: pytest.Mo
     monkeypatch.setattr(time, "time_ns", lambda: days_ahead)
     assert Target.of({**info, "ts": "2026-01-01T00:00:05Z"}, "2.15.1").now_ns == nanoseconds_of("2026-01-01T00:00:05Z")
     assert Target.of(info, "2.9.10").now_ns == days_ahead
+
+
+@pytest.mark.parametrize(
+    ("config", "state", "may_have"),
+    [
+        ({}, {"first_seq": 2}, True),
+        ({"max_msgs_per_subject": 1}, {"first_seq": 2}, False),
+        ({"allow_rollup_hdrs": True}, {"first_seq": 2}, False),
+        ({"max_msgs_per_subject": 1, "max_age": 1}, {"first_seq": 1}, False),
+        ({"max_msgs_per_subject": 1, "max_age": 1}, {"first_seq": 2}, True),
+        ({"max_msgs_per_subject": 1, "allow_msg_ttl": True}, {"first_seq": 2}, True),
+        ({"max_msgs_per_subject": 1, "max_msgs": 5}, {"first_seq": 2, "messages": 4}, False),
+        ({"max_msgs_per_subject": 1, "max_msgs": 5}, {"first_seq": 2, "messages": 5}, True),
+        ({"max_msgs_per_subject": 1, "max_bytes": 500}, {"first_seq": 2, "bytes": 100}, False),
+        ({"max_msgs_per_subject": 1, "max_bytes": 500}, {"first_seq": 2, "bytes": 400}, True),
+    ],
+)
+def test_whether_a_target_may_have_removed_its_first_messages(
+    config: dict[str, object], state: dict[str, int], may_have: bool
+) -> None:
+    info = {"config": config, "state": {"messages": 0, "bytes": 0, **state}}
+    assert Target.may_have_removed_first(info) == may_have
