@@ -46,7 +46,6 @@ import structlog
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.pub_ack import SOURCE_RECORD_REFUSED, PubAck
 from nats_bridge.client.stream_identity import KnownStream
-from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import EVERY_SECOND, FOUR_A_SECOND
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.lag import StreamPosition
@@ -317,7 +316,6 @@ class Round:
                 await self._settled()
                 life.happened("leave")
         finally:  # a cut cancels the waiting above, because it must not wait for a server
-            await end_tasks(self._checking)
             confirmed = Confirmed(
                 *publisher.confirmed, publisher.placed, tuple(self._before_pauses), publisher.target_is_shorter
             )
@@ -426,7 +424,7 @@ class Round:
         if placed[0] and now - before >= EVERY_SECOND and is_checked:
             self._before_pauses.append(placed)
             if self._checking is None or self._checking.done():
-                self._checking = asyncio.create_task(self._check_places())
+                self._checking = self.publisher.start(self._check_places())
 
     async def _check_places(self) -> None:
         """Interrupt the round if the target has lost a copy that was confirmed before a pause; see `Confirmed`."""

@@ -38,9 +38,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
@@ -174,6 +174,12 @@ class Publisher:
 
     async def _listen(self, subject: str, on_batch: Callable[[list[Delivered]], None]) -> None:
         self._subscriptions.append(await self._connection.client.subscribe_batches(subject, on_batch, lambda *_: None))
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a task that `close` ends."""
+        self._tasks.add(task := asyncio.create_task(work))
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def close(self) -> None:
         """Stop, once the round is over. Unconfirmed messages stay unknown."""
@@ -383,8 +389,7 @@ class Publisher:
                     self._fail(error)
                 case Recover():
                     if not self._life.stopped_sending:
-                        self._tasks.add(task := asyncio.create_task(self._recover()))
-                        task.add_done_callback(self._tasks.discard)
+                        self.start(self._recover())
 
     def _report_stored(self, sent: float) -> None:
         """Record the latency of messages that were sent at this time (of the loop) and are now stored."""
