@@ -228,7 +228,11 @@ class Resuming:
         if target == "same" and self._is_new_target:
             target = "recreated"
         lost = await confirmed.lost_from(streams) if target == "same" else 0
-        if lost and not self._plan.durable and await self._is_emptied(streams, lost):
+        has_none = bool(lost) and not self._plan.durable and await self._has_none_until(streams, lost)
+        # If its first messages are gone, it may have removed the copies before the lost ones. A limit for each subject
+        # does not: the copies that it left are gone only if later ones have replaced them.
+        removed = has_none and Target.may_have_removed_first(await streams.target_api.stream_info(streams.target.name))
+        if has_none and not removed:
             target = "recreated"
         # Remembered together, after all answers: a round that ends before them leaves the next one everything to find.
         self._target, self._key = KnownStream.of(streams.target_info), streams.key
@@ -236,28 +240,20 @@ class Resuming:
         self._confirmed = confirmed if self.same_target and not lost else Confirmed()
         if not lost:
             return self._confirmed, target, False
-        self._log_loss(confirmed.sequence)
+        self._log_loss(confirmed.sequence, removed=removed)
         return Confirmed(), target, True
 
-    def _log_loss(self, position: int) -> None:
-        self._log.warning(
-            "copying.target_shorter",
-            position=position,
-            meaning="messages acknowledged to the source are lost or not copied again"
-            if self._plan.durable
-            else "messages that it lost and the source still has are copied again",
-        )
+    def _log_loss(self, position: int, *, removed: bool = False) -> None:
+        meaning = "messages that it lost and the source still has are copied again"
+        if self._plan.durable:
+            meaning = "messages acknowledged to the source are lost or not copied again"
+        elif removed:
+            meaning = "it may have removed earlier copies, so none is made again of a message before its first copy"
+        self._log.warning("copying.target_shorter", position=position, meaning=meaning)
 
-    async def _is_emptied(self, streams: EntryStreams, lost: int) -> bool:
-        """Return whether a target that has lost the copy of a sequence has no earlier one either, and removed none.
-
-        If its first messages are gone, it may have removed the copies before the lost ones. A limit for each subject
-        does not: the copies that it left are gone only if later ones have replaced them.
-        """
-        if Target.may_have_removed_first(await streams.target_api.stream_info(streams.target.name)):
-            return False
+    async def _has_none_until(self, streams: EntryStreams, sequence: int) -> bool:
         tail = await streams.newest_of_present(max(NEWEST, 2 * self._widest), True)
-        return all(copy.record.sequence > lost for copy in tail.copies)
+        return all(copy.record.sequence > sequence for copy in tail.copies)
 
     async def _lacks_earlier(self, streams: EntryStreams, tail: TargetTail, target_lost: bool) -> bool:
         """Return whether the target has lost all copies but these, which were in flight then.
