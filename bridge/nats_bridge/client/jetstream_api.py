@@ -173,13 +173,21 @@ class JetStreamApi:
         answer: Json = json.loads(await self.ask(subject, data, within=ANSWER_ELSEWHERE))
         return answer
 
-    async def acknowledge(self, reply: bytes) -> None:
+    async def acknowledge(self, reply: bytes, may: Callable[[bytes], bool] = bool) -> None:
         """Acknowledge a message by its reply subject, and wait until its consumer has processed it.
+
+        Args:
+            may: asked before each attempt. If it returns False, nothing is sent any more.
 
         Raises:
             ApiError: no answer in time, or the consumer does not exist.
         """
-        await self._patiently(lambda: self.ask(reply.decode(), b"+ACK"))
+
+        async def attempt() -> None:
+            if may(reply):
+                await self.ask(reply.decode(), b"+ACK")
+
+        await self._patiently(attempt)
 
     async def _patiently(self, request: Callable[[], Awaitable[_Answer]], patience: float | None = None) -> _Answer:
         async for attempt in AsyncRetrying(

@@ -47,7 +47,17 @@ _LEAVING_POLL = 0.005  # seconds between two checks whether the server has notic
 class OrderedReader(Reader):
     """Reads one stream for one rule, and reads missing messages again."""
 
-    _reconnects = 0  # of the connection, when the last check began
+    _reconnects = 0  # of the connection, when the last check began, or the reader was opened
+
+    async def open(self, handled: int, info: Json, *, is_uncertain: bool = False) -> None:
+        """Start delivering; see `Reader`."""
+        self._reconnects = self.connection.reconnects
+        await super().open(handled, info, is_uncertain=is_uncertain)
+
+    @property
+    def may_acknowledge(self) -> bool:
+        """See `Reader`. This also holds for a closed reader, which does not notice lost connections."""
+        return super().may_acknowledge and not self._is_interrupted
 
     async def close(self) -> None:
         """Stop the server's delivery, and deliver everything that it has sent."""

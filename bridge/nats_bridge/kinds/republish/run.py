@@ -304,9 +304,8 @@ class RepublishRun(RuleRun):
             await self._delivery.settled()
             self._is_drained = True
             await self._keep_time()  # before an acknowledgement that the next process would trust
-            if self._reader.consumer.has_sent(self._delivery.acknowledged) and self._context.fence.is_open:
-                # Acknowledgements are not answered, and the next start must not find an older position.
-                await self._source.api.acknowledge(self._delivery.acknowledged)
+            # Acknowledgements are not answered, and the next start must not find an older position.
+            await self._source.api.acknowledge(self._delivery.acknowledged, self._may_acknowledge)
         await self._source.flush()
 
     async def _leave(self) -> None:
@@ -445,11 +444,13 @@ class RepublishRun(RuleRun):
             await waiting
 
     def _acknowledge(self, reply: bytes) -> None:
-        assert self._reader is not None
-        if not self._reader.may_acknowledge or not self._reader.consumer.has_sent(reply):
-            return  # after the check it is repeated
-        if self._source.client.is_connected and self._context.fence.is_open:
+        if self._may_acknowledge(reply):  # else it is repeated after the check
             self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply, self._context.fence)
+
+    def _may_acknowledge(self, reply: bytes) -> bool:
+        reader = self._reader
+        assert reader is not None
+        return reader.may_acknowledge and reader.consumer.has_sent(reply) and self._context.fence.is_open
 
     # -- events ------------------------------------------------------------------------------------------------------
 
