@@ -60,6 +60,7 @@ class Connection:
         removals: the server's advisories about removed messages of that account.
         servers: the configured addresses, without user names and passwords.
         reconnects: how often it reconnected.
+        losses: how often it was lost, which it counts before it connects again.
         last_error: the last error, and when it occurred.
         refused_inbox: the inbox that the server refuses at present, which makes the connection useless; None otherwise.
         untested_server: a remark if this release was not tested with the last server's version; None otherwise.
@@ -82,7 +83,7 @@ class Connection:
         self.api = JetStreamApi(self.client, name, client_name, api_prefix)
         self.removals = Removals(self.client, self.api.reports)
         self.servers: tuple[str, ...] = ()
-        self.reconnects = 0
+        self.reconnects = self.losses = 0
         self.last_error: tuple[datetime, str] | None = None
         self._failed: dict[str, FailedAttempts] = {}
         self._logged: dict[str, tuple[str, float]] = {}  # by server: the reason, and when
@@ -228,6 +229,7 @@ class Connection:
         self._up.set()
 
     async def _on_disconnected(self) -> None:
+        self.losses += 1
         self._up.clear()
         self._down.set()
         if self._lost is not None and not self._lost.done():

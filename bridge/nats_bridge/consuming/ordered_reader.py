@@ -47,11 +47,11 @@ _LEAVING_POLL = 0.005  # seconds between two checks whether the server has notic
 class OrderedReader(Reader):
     """Reads one stream for one rule, and reads missing messages again."""
 
-    _reconnects = 0  # of the connection, when the last check began, or the reader was opened
+    _losses = 0  # of the connection, when the last check began, or the reader was opened
 
     async def open(self, handled: int, info: Json, *, is_uncertain: bool = False) -> None:
         """Start delivering; see `Reader`."""
-        self._reconnects = self.connection.reconnects
+        self._losses = self.connection.losses
         await super().open(handled, info, is_uncertain=is_uncertain)
 
     @property
@@ -247,7 +247,7 @@ class OrderedReader(Reader):
         await self._fence.opened()
         if self._subscription is None:
             await self._listen()
-        self._reconnects = self.connection.reconnects
+        self._losses = self.connection.losses
         lives = self._lives  # creations reported later are of a later stream, or of the one that is found here
         stream = await settled_stream(self.connection.api, self.plan.stream, self.handled, self.known)
         if await self._is_another(stream):
@@ -275,7 +275,7 @@ class OrderedReader(Reader):
     @property
     def _is_interrupted(self) -> bool:
         # The connection was lost since the check began, so the stream may have lost more.
-        return self.connection.reconnects != self._reconnects or not self.connection.client.is_connected
+        return self.connection.losses != self._losses or not self.connection.client.is_connected
 
     async def _keep_beginning(self, after: int) -> None:
         """Keep the time of the message after which the next consumer begins, as the stream holds it at this check."""

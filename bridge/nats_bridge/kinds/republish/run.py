@@ -194,16 +194,16 @@ class RepublishRun(RuleRun):
             self._consumer_deletions = await self._source.client.subscribe(gone, cb=self._on_consumer_deleted)
         replay = Replay(self._source.api, rule.stream, plan.filters, headers_only=True, direct=plan.direct)
         while True:
-            reconnects = self._source.reconnects
+            losses = self._source.losses
             resumed = await resume_position(consumer, replay, rule, self._context.term)
             consumer.begins = await message_at(replay.api, rule.stream, resumed or 0)
-            if reconnects == self._source.reconnects:
+            if losses == self._source.losses:
                 break  # else that may be another message than the one at the position
         self._seeding = Seeding(replay, self._encoder)
         handled = await self._seeding.seed(self._info, self._start, resumed)
         if rule.durable and resumed is None:
             consumer.begins = await message_at(replay.api, rule.stream, handled)
-        is_uncertain = reconnects != self._source.reconnects or not self._source.client.is_connected
+        is_uncertain = losses != self._source.losses or not self._source.client.is_connected
         if self.begins_at_end and resumed is None and handled:
             self._warn_of_beginning(handled)
         self._resumed_at = KeptPosition(rule.stream, handled, consumer.begins.time_ns if consumer.begins else 0)
