@@ -173,21 +173,26 @@ class JetStreamApi:
         answer: Json = json.loads(await self.ask(subject, data, within=ANSWER_ELSEWHERE))
         return answer
 
-    async def acknowledge(self, reply: bytes, may: Callable[[bytes], bool] = bool) -> None:
+    async def acknowledge(self, reply: bytes, may: Callable[[], bool]) -> bool:
         """Acknowledge a message by its reply subject, and wait until its consumer has processed it.
 
         Args:
-            may: asked before each attempt. If it returns False, nothing is sent any more.
+            may: asked before each attempt.
+
+        Returns:
+            Whether the consumer has processed it. If `may` returned False, it perhaps has not.
 
         Raises:
             ApiError: no answer in time, or the consumer does not exist.
         """
 
-        async def attempt() -> None:
-            if may(reply):
+        async def attempt() -> bool:
+            if may():
                 await self.ask(reply.decode(), b"+ACK")
+                return True
+            return False
 
-        await self._patiently(attempt)
+        return await self._patiently(attempt)
 
     async def _patiently(self, request: Callable[[], Awaitable[_Answer]], patience: float | None = None) -> _Answer:
         async for attempt in AsyncRetrying(

@@ -16,6 +16,7 @@ import structlog
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.consuming.rule_consumer import RuleConsumer
+from nats_bridge.kinds.republish.run import RepublishRun
 from nats_transforms.timestamp import nanoseconds_of
 from tests.live.cut_wire import cut_wire
 from tests.live.faults.power_cut import LostEnd, PowerCut
@@ -126,6 +127,41 @@ async def test_new_messages_before_deliveries_that_were_not_acknowledged(
         await here.load.burst(1)
         await here.bridged.until_sequence(54)
     assert here.bridged.sequences == list(range(1, 55))
+
+
+@by_turns("version, is_lost", VERSIONS, [False, True])
+async def test_a_stop_acknowledges_only_a_message_that_the_stream_holds(
+    version: str, is_lost: bool, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """The connection is lost before the last acknowledgement, which says that the server has lost nothing since."""
+    server = native_server(version).start()
+    peer = await enduring_peer(server.url)
+    here = await Scene.make(peer, "S")
+    end = LostEnd(server, peer, "S")
+    await here.load.burst(3)
+    await end.sync()
+
+    async def is_acknowledged() -> bool:
+        return bool((await here.durable())["ack_floor"]["stream_seq"] == 5)
+
+    async with cut_wire(server.url) as wire:
+        rule = here.rule(delivery="at_least_once", start="first")
+        async with running(settings_for(wire.url, rule, dialect="native")) as bridge:
+            await here.load.burst(2)
+            await until(is_acknowledged)
+            run = bridge.runs[0]
+            assert isinstance(run, RepublishRun)
+            wire.hold_back()
+            wire.cut()
+            stopping = asyncio.create_task(bridge.stop())
+            await until(lambda: run._is_drained)
+            if is_lost:
+                await end.lose(here.load.burst(2))
+            acknowledgements = await peer.collect("$JS.ACK.S.>")
+            wire.let_through()
+            await stopping
+    await peer.flushed()
+    assert len(acknowledgements.messages) == (0 if is_lost else 1)
 
 
 @by_turns("version, delivery", VERSIONS, ["at_least_once", "at_most_once"])

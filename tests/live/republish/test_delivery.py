@@ -14,10 +14,9 @@ import pytest
 from nats_bridge.kinds.republish.run import RepublishRun
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
-from tests.live.cut_wire import cut_wire
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.shared_servers import Name, Servers, SharedServers
+from tests.live.shared_servers import Servers
 from tests.live.sidecar_process import Scene, Seen
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
@@ -79,40 +78,11 @@ async def test_nothing_is_acknowledged_before_the_target_has_confirmed_it(
                 await here.load.burst(10)
                 await until(lambda: run.counters.republished == 11)
                 # Its answer comes behind whatever was acknowledged before.
-                await bridge.connections["default"].api.acknowledge(run._delivery.acknowledged)
+                await bridge.connections["default"].api.acknowledge(run._delivery.acknowledged, lambda: True)
                 assert await acknowledged(1)
             finally:
                 os.kill(target.pid, signal.SIGCONT)
             await until(lambda: acknowledged(11))
-
-
-@pytest.mark.parametrize("version", ["2.10.27", "2.15.3", pytest.param("2.9.10", marks=pytest.mark.exhaustive)])
-async def test_a_stop_after_a_lost_connection_acknowledges_nothing(
-    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
-) -> None:
-    # The server may have lost messages meanwhile, and has a new one under the acknowledged sequence.
-    url = await servers.url(version)
-    here = await Scene.make(await raw_peer(url), unique_name("S"))
-
-    async def is_acknowledged() -> bool:
-        return bool((await here.durable())["ack_floor"]["stream_seq"] == 5)
-
-    async with cut_wire(url) as wire:
-        async with running(settings_for(wire.url, here.rule(delivery="at_least_once"))) as bridge:
-            await here.load.burst(5)
-            await until(is_acknowledged)
-            acknowledgements = await here.peer.collect(f"$JS.ACK.{here.name}.>")
-            connection, run = bridge.connections["default"], bridge.runs[0]
-            assert isinstance(run, RepublishRun)
-            wire.hold_back()
-            wire.cut()
-            await until(lambda: not connection.client.is_connected)
-            stopping = asyncio.create_task(bridge.stop())
-            await until(lambda: run._is_drained)
-            wire.let_through()
-            await stopping
-    await here.peer.flushed()
-    assert acknowledgements.messages == []
 
 
 @pytest.mark.unstoppable

@@ -12,12 +12,13 @@ from nats_bridge.client.account_identity import same_account, same_stream
 from nats_bridge.client.audit_advisories import AUDIT_SUBJECT
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
+from nats_bridge.client.settled_stream import settled_stream
 from nats_bridge.client.stream_identity import Bounds, MessageStamp
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.consumer_plan import ConsumerPlan, consumer_owner, durable_name
 from nats_bridge.consuming.lag import LagWatch
-from nats_bridge.consuming.lost_end import message_at
+from nats_bridge.consuming.lost_end import intact_until, message_at
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.consuming.percent_names import check_percent
@@ -304,9 +305,30 @@ class RepublishRun(RuleRun):
             await self._delivery.settled()
             self._is_drained = True
             await self._keep_time()  # before an acknowledgement that the next process would trust
-            # Acknowledgements are not answered, and the next start must not find an older position.
-            await self._source.api.acknowledge(self._delivery.acknowledged, self._may_acknowledge)
+            await self._acknowledge_last()
         await self._source.flush()
+
+    async def _acknowledge_last(self) -> None:
+        """Repeat the last acknowledgement, and wait until it counts: the next start must not find an older position."""
+        reader, source, reply = self._reader, self._source, self._delivery.acknowledged
+        assert reader is not None
+        losses, is_known = source.losses, reader.may_acknowledge
+        while reader.consumer.has_sent(reply) and self._context.fence.is_open:
+            if not is_known and not await self._is_held(AckReply.parse(reply)):
+                return
+            if await source.api.acknowledge(reply, partial(self._may_repeat, losses)):
+                return
+            losses, is_known = source.losses, False
+
+    def _may_repeat(self, losses: int) -> bool:
+        return self._source.losses == losses and self._context.fence.is_open
+
+    async def _is_held(self, ack: AckReply) -> bool:
+        """Return whether the stream has not lost a message. A server may have lost it while the connection was lost."""
+        replay = Replay(self._source.api, self.rule.stream)
+        stream = await settled_stream(replay.api, replay.stream, ack.stream_sequence)
+        last = int(stream["state"]["last_seq"])
+        return await intact_until(replay, ack.stream_sequence, ack.time_ns, last) is None
 
     async def _leave(self) -> None:
         if self._reader is not None:
@@ -444,13 +466,11 @@ class RepublishRun(RuleRun):
             await waiting
 
     def _acknowledge(self, reply: bytes) -> None:
-        if self._may_acknowledge(reply):  # else it is repeated after the check
-            self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply, self._context.fence)
-
-    def _may_acknowledge(self, reply: bytes) -> bool:
         reader = self._reader
         assert reader is not None
-        return reader.may_acknowledge and reader.consumer.has_sent(reply) and self._context.fence.is_open
+        if reader.may_acknowledge and reader.consumer.has_sent(reply) and self._context.fence.is_open:
+            self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply, self._context.fence)
+        # else it is repeated after the check
 
     # -- events ------------------------------------------------------------------------------------------------------
 
