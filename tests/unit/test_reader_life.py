@@ -109,7 +109,7 @@ def test_a_connection_that_is_lost_during_a_check_needs_another_one() -> None:
 
 
 @pytest.mark.parametrize("state", ["busy", "checking", "cut_off"])
-def test_a_reader_without_a_position_delivers_all_that_has_arrived_when_it_closes(state: str) -> None:
+def test_a_reader_without_a_position_delivers_all_when_it_closes(state: str) -> None:
     life = in_state(state)
     life.happened("lost")
     life.queue.append(A)

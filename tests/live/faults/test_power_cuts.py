@@ -226,7 +226,7 @@ async def test_newer_values_stay_in_a_target_that_lost_all_copies(
 
 
 @by_turns("version", ["2.9.10", "2.10.27", "2.15.3"])
-async def test_a_target_that_lost_all_copies_and_replaced_the_first_one_in_flight(
+async def test_a_target_that_lost_all_copies_and_replaced_the_first_one(
     version: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
     """So its first sequence is not 1, as if copies before the lost ones had been removed."""
