@@ -208,7 +208,9 @@ class Round:
             records=not plan.keep_sequence,
         )
         self._gap_filler: GapFiller | None = None
-        self._newest: tuple[float, Placed] = (0.0, (0, 0))  # when a copy was confirmed, and where
+        self._clock = asyncio.get_running_loop().time
+        self._stored_at = 0.0  # when a copy was confirmed
+        self._placed: Placed = (0, 0)  # the newest one
         self._before_pauses: list[Placed] = []
         self._checking: asyncio.Task[None] | None = None  # these
         self.reader = (context.make_reader or _reader_of_rule)(self, streams.source.filters)
@@ -272,7 +274,7 @@ class Round:
         if plan.keep_sequence:
             self._gap_filler = GapFiller(plan.rule, plan.source.name, key, plan.filler, last)
         self.encoder.already_stored = set(resume.already_stored)
-        self._newest = 0.0, context.resuming.placed
+        self._placed = context.resuming.placed
         context.stream_position = StreamPosition(
             plan.source.name,
             KnownStream.of(streams.source_info),
@@ -418,11 +420,16 @@ class Round:
         """Acknowledge stored messages to the source, if the entry acknowledges; see `PublisherOwner`."""
         if self._context.acknowledging is not None:
             self._context.acknowledging.stored(self.publisher)
-        (before, placed), now, newest = self._newest, asyncio.get_running_loop().time(), self.publisher.placed
-        self._newest = now, newest if newest[0] else placed
-        is_checked = not self.plan.keep_sequence and not self.life.stopped_sending
-        if placed[0] and now - before >= EVERY_SECOND and is_checked:
-            self._before_pauses.append(placed)
+        now = self._clock()
+        if now - self._stored_at >= EVERY_SECOND:
+            self._check_after_pause()
+        self._stored_at = now
+        if (placed := self.publisher.placed)[0]:
+            self._placed = placed
+
+    def _check_after_pause(self) -> None:
+        if self._placed[0] and not self.plan.keep_sequence and not self.life.stopped_sending:
+            self._before_pauses.append(self._placed)
             if self._checking is None or self._checking.done():
                 self._checking = self.publisher.start(self._check_places())
 
