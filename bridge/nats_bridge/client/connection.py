@@ -228,6 +228,10 @@ class Connection:
         self._down.clear()
         self._up.set()
 
+    def is_lost_since(self, losses: int) -> bool:
+        """Return whether it was lost after `losses` had this value, or is lost now. Servers may lose messages then."""
+        return self.losses != losses or not self.client.is_connected
+
     async def _on_disconnected(self) -> None:
         self.losses += 1
         self._up.clear()

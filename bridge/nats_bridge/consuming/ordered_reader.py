@@ -275,7 +275,7 @@ class OrderedReader(Reader):
     @property
     def _is_interrupted(self) -> bool:
         # The connection was lost since the check began, so the stream may have lost more.
-        return self.connection.losses != self._losses or not self.connection.client.is_connected
+        return self.connection.is_lost_since(self._losses)
 
     async def _keep_beginning(self, after: int) -> None:
         """Keep the time of the message after which the next consumer begins, as the stream holds it at this check."""

@@ -67,7 +67,7 @@ async def resume_position(consumer: RuleConsumer, replay: Replay, rule: Republis
     begun, is_doubtful = consumer.begun, consumer.is_beyond or (repeats and consumer.may_be_ahead)
     if begun is not None and begun.sequence != position and not (repeats and is_doubtful):
         begun = None  # the rule has read on since
-    after = await _lost_after(replay, [each for each in (kept, begun) if each is not None])
+    after = await lost_after(replay, [each for each in (kept, begun) if each is not None])
     # After a stop of at_most_once, later messages were sent, but did not arrive.
     trusts_kept = position is None or (is_doubtful if repeats else kept == consumer.done)
     if after is None and kept is not None and trusts_kept:
@@ -90,7 +90,7 @@ def _kept(consumer: RuleConsumer, rule: RepublishRule, term: Term) -> MessageSta
     return MessageStamp(kept.sequence, kept.time_ns) if kept.stream == rule.stream else None
 
 
-async def _lost_after(replay: Replay, known: list[MessageStamp]) -> int | None:
+async def lost_after(replay: Replay, known: list[MessageStamp]) -> int | None:
     """Return the sequence after which the stream has lost one of the known messages; None if it holds them all."""
     if not known:
         return None

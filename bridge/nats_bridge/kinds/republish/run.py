@@ -12,13 +12,12 @@ from nats_bridge.client.account_identity import same_account, same_stream
 from nats_bridge.client.audit_advisories import AUDIT_SUBJECT
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
-from nats_bridge.client.settled_stream import settled_stream
 from nats_bridge.client.stream_identity import Bounds, MessageStamp
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.consumer_plan import ConsumerPlan, consumer_owner, durable_name
 from nats_bridge.consuming.lag import LagWatch
-from nats_bridge.consuming.lost_end import intact_until, message_at
+from nats_bridge.consuming.lost_end import message_at
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.consuming.percent_names import check_percent
@@ -29,7 +28,7 @@ from nats_bridge.kinds.republish.compiled import compile_rule
 from nats_bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.kinds.republish.native_repeat import sent_twice
-from nats_bridge.kinds.republish.resuming import begins_at_end, resume_position
+from nats_bridge.kinds.republish.resuming import begins_at_end, lost_after, resume_position
 from nats_bridge.kinds.republish.retention import Retention, StreamLimits
 from nats_bridge.kinds.republish.retention_follower import RetentionFollower
 from nats_bridge.kinds.republish.seeding import Seeding
@@ -204,7 +203,7 @@ class RepublishRun(RuleRun):
         handled = await self._seeding.seed(self._info, self._start, resumed)
         if rule.durable and resumed is None:
             consumer.begins = await message_at(replay.api, rule.stream, handled)
-        is_uncertain = losses != self._source.losses or not self._source.client.is_connected
+        is_uncertain = self._source.is_lost_since(losses)
         if self.begins_at_end and resumed is None and handled:
             self._warn_of_beginning(handled)
         self._resumed_at = KeptPosition(rule.stream, handled, consumer.begins.time_ns if consumer.begins else 0)
@@ -314,21 +313,17 @@ class RepublishRun(RuleRun):
         assert reader is not None
         losses, is_known = source.losses, reader.may_acknowledge
         while reader.consumer.has_sent(reply) and self._context.fence.is_open:
-            if not is_known and not await self._is_held(AckReply.parse(reply)):
-                return
+            if not is_known:  # another message may have its sequence
+                ack = AckReply.parse(reply)
+                read = MessageStamp(ack.stream_sequence, ack.time_ns)
+                if await lost_after(Replay(source.api, self.rule.stream), [read]) is not None:
+                    return
             if await source.api.acknowledge(reply, partial(self._may_repeat, losses)):
                 return
             losses, is_known = source.losses, False
 
     def _may_repeat(self, losses: int) -> bool:
-        return self._source.losses == losses and self._context.fence.is_open
-
-    async def _is_held(self, ack: AckReply) -> bool:
-        """Return whether the stream has not lost a message. A server may have lost it while the connection was lost."""
-        replay = Replay(self._source.api, self.rule.stream)
-        stream = await settled_stream(replay.api, replay.stream, ack.stream_sequence)
-        last = int(stream["state"]["last_seq"])
-        return await intact_until(replay, ack.stream_sequence, ack.time_ns, last) is None
+        return not self._source.is_lost_since(losses) and self._context.fence.is_open
 
     async def _leave(self) -> None:
         if self._reader is not None:
