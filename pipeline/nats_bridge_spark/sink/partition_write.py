@@ -27,6 +27,7 @@ from nats_bridge_spark.sink.plan import WritePlan
 from nats_bridge_spark.sink.rounds import Rounds
 from nats_bridge_spark.sink.stored_rows import RowSearch, StoredRows, TaskPlace
 
+_MOST_KNOWN: Final = 64
 _written: Final = dict[tuple[str, str], tuple[int, int]]()
 """The newest batch that this process has written and the stream's sequence then, by query and the stream's creation."""
 
@@ -74,7 +75,10 @@ class PartitionWrite:
         rounds, builder = self._begun
         await rounds.settled()
         if self._plan.streaming:
+            _written.pop(self._key, None)
             _written[self._key] = self._task.batch, rounds.last
+            if len(_written) > _MOST_KNOWN:
+                del _written[next(iter(_written))]
         return WrittenPartition(self._rows, rounds.counters.duplicates + builder.already, rounds.interruptions)
 
     async def close(self) -> None:

@@ -25,7 +25,7 @@ from nats_bridge_spark.source.stream_state import holds_any, state_of
 
 _Item = TypeVar("_Item")
 
-_ROWS: Final = 10_000  # of a record batch, about; more are no faster
+_ROWS: Final = 10_000  # approximate rows of a record batch; larger batches are not faster
 _BYTES: Final = 8 * 1024 * 1024  # of a record batch, about
 
 
