@@ -17,6 +17,7 @@ from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.kinds.republish.run import RepublishRun
+from nats_conformance.native_servers import NativeServer
 from nats_transforms.timestamp import nanoseconds_of
 from tests.live.cut_wire import cut_wire
 from tests.live.faults.power_cut import LostEnd, PowerCut
@@ -30,6 +31,13 @@ from tests.live.until import until
 
 VERSIONS = ["2.10.27", "2.15.3", pytest.param("2.9.10", marks=pytest.mark.exhaustive)]
 DURABLE = "nats-bridge_rule"
+
+
+async def _served(version: str, native_server: Servers, enduring_peer: OpenPeer) -> tuple[NativeServer, RawPeer, Scene]:
+    """A server, a connection that survives its power cuts, and the stream."""
+    server = native_server(version).start()
+    peer = await enduring_peer(server.url)
+    return server, peer, await Scene.make(peer, "S")
 
 
 async def _last(peer: RawPeer) -> int:
@@ -71,9 +79,7 @@ async def test_new_messages_before_the_position(
     native_server: Servers,
     enduring_peer: OpenPeer,
 ) -> None:
-    server = native_server(version).start()
-    peer = await enduring_peer(server.url)
-    here = await Scene.make(peer, "S")
+    server, peer, here = await _served(version, native_server, enduring_peer)
     await free(peer, "S")
     more: dict[str, Any] = {"leadership": {"bucket": "S", "ttl": LONG}} if with_lease else {}
     settings = settings_for(server.url, here.rule(delivery=delivery, start="first"), dialect="native", **more)
@@ -106,9 +112,7 @@ async def test_new_messages_before_deliveries_that_were_not_acknowledged(
     version: str, native_server: Servers, enduring_peer: OpenPeer, raw_peer: OpenPeer
 ) -> None:
     """The position is in the stream, but a killed process has received messages that are lost. 2.9 says so."""
-    server = native_server(version).start()
-    peer = await enduring_peer(server.url)
-    here = await Scene.make(peer, "S")
+    server, peer, here = await _served(version, native_server, enduring_peer)
     settings = settings_for(server.url, here.rule(delivery="at_least_once", start="first"), dialect="native")
     end = LostEnd(server, peer, "S")
     async with running(settings):
@@ -134,9 +138,7 @@ async def test_a_stop_acknowledges_only_a_message_that_the_stream_holds(
     version: str, is_lost: bool, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
     """The connection is lost before the last acknowledgement, which says that the server has lost nothing since."""
-    server = native_server(version).start()
-    peer = await enduring_peer(server.url)
-    here = await Scene.make(peer, "S")
+    server, peer, here = await _served(version, native_server, enduring_peer)
     end = LostEnd(server, peer, "S")
     await here.load.burst(3)
     await end.sync()
@@ -169,9 +171,7 @@ async def test_new_messages_before_a_position_that_is_still_the_first_one(
     version: str, delivery: str, native_server: Servers, enduring_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """A rule begins at the end of its stream, and is killed before another message comes."""
-    server = native_server(version).start()
-    peer = await enduring_peer(server.url)
-    here = await Scene.make(peer, "S")
+    server, peer, here = await _served(version, native_server, enduring_peer)
     end = LostEnd(server, peer, "S")
     await here.load.burst(50)
     await end.sync()
@@ -193,9 +193,7 @@ async def test_new_messages_before_the_start_of_a_new_consumer(
     version: str, delivery: str, native_server: Servers, enduring_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """A rule continues after a power cut, and a second one comes when it is killed, before another message."""
-    server = native_server(version).start()
-    peer = await enduring_peer(server.url)
-    here = await Scene.make(peer, "S")
+    server, peer, here = await _served(version, native_server, enduring_peer)
     end = LostEnd(server, peer, "S")
     await here.load.burst(45)
     await end.sync()
@@ -232,9 +230,7 @@ async def test_an_end_that_is_lost_while_a_rule_starts(
     version: str, delivery: str, native_server: Servers, enduring_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The position is read before the power cut, and the consumer is taken over after it."""
-    server = native_server(version).start()
-    peer = await enduring_peer(server.url)
-    here = await Scene.make(peer, "S")
+    server, peer, here = await _served(version, native_server, enduring_peer)
     rule = here.rule(delivery=delivery, start="first")
     take_over = RuleConsumer.take_over
     async with PowerCut.of(server, peer) as power:
@@ -265,9 +261,7 @@ async def test_messages_that_did_not_arrive_before_a_stop(
     version: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
     """The consumer has sent them to a connection that was lost, so its position is after them."""
-    server = native_server(version).start()
-    peer = await enduring_peer(server.url)
-    here = await Scene.make(peer, "S")
+    server, _, here = await _served(version, native_server, enduring_peer)
     async with cut_wire(server.url) as wire:
         settings = settings_for(wire.url, here.rule(start="first"), dialect="native")
 
@@ -303,13 +297,15 @@ async def test_an_end_that_is_lost_before_a_stop(
     version: str, delivery: str, native_server: Servers, enduring_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rule stops after the connection is back, and before it has compared the stream with what it read."""
-    server = native_server(version).start()
-    peer = await enduring_peer(server.url)
-    here = await Scene.make(peer, "S")
+    server, peer, here = await _served(version, native_server, enduring_peer)
     watch = OrderedReader._watch
 
     async def never(_: OrderedReader) -> None:
         await asyncio.Event().wait()
+
+    async def is_done() -> bool:
+        state = "ack_floor" if delivery == "at_least_once" else "delivered"
+        return bool((await here.durable())[state]["stream_seq"] == 100)
 
     end = LostEnd(server, peer, "S")
     await here.load.burst(50)
@@ -320,6 +316,7 @@ async def test_an_end_that_is_lost_before_a_stop(
         async with running(settings) as bridge:
             await here.load.burst(50)
             await here.bridged.until_sequence(100)
+            await until(is_done)
             wire.hold_back()
             await end.lose(here.load.burst(70))
             wire.let_through()

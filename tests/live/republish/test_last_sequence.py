@@ -325,39 +325,42 @@ async def _purged_unnoticed(step: Steps, body: dict[str, Any] | None) -> None:
     await until(lambda: run.counters.removals == 1)
 
 
-@pytest.mark.parametrize("subject_filter", ["a", "*", None])
+@pytest.mark.parametrize(
+    ("stored", "subject_filter", "below", "later", "native", "bridged"),
+    [
+        ("aa", "a", 0, "a", [0, 1, 0, 3], [0, 1, 2, 3]),
+        ("aa", "*", 0, "a", [0, 1, 0, 3], [0, 1, 2, 3]),
+        ("aa", None, 0, "a", [0, 1, 0, 3], [0, 1, 2, 3]),
+        # The first remaining message was stored before the purge, and a later one names a purged message.
+        ("abc", None, 2, "ab", [0, 0, 0, 0, 4, 2], [0, 0, 0, 1, 4, 2]),
+    ],
+)
 async def test_a_purge_that_is_reported_too_late_is_counted(
-    subject_filter: str | None, newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    stored: str,
+    subject_filter: str | None,
+    below: int,
+    later: str,
+    native: list[int],
+    bridged: list[int],
+    newest_version: str,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
 ) -> None:
     url = await servers.url(newest_version)
     here = await Scene.make(await raw_peer(url), unique_name("reported"), storage="memory")
     async with stepping(here, url) as step:
         run = step.run
         assert run is not None
-        await step.store("a", "a")
-        await _purged_unnoticed(step, {"filter": f"{here.name}.{subject_filter}"} if subject_filter else None)
-        await step.store("a")
-        await here.native.until_sequence(4)
-    assert [last_sequence_of(message) for message in here.native.messages] == [0, 1, 0, 3]
-    assert [last_sequence_of(message) for message in here.bridged.messages] == [0, 1, 2, 3]
-    assert run.counters.last_sequence_uncertain == 1
-
-
-async def test_a_partial_purge_that_is_reported_too_late_is_counted(
-    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
-) -> None:
-    """The first remaining message was stored before the purge, and a later one names a purged message."""
-    url = await servers.url(newest_version)
-    here = await Scene.make(await raw_peer(url), unique_name("partial"), storage="memory")
-    async with stepping(here, url) as step:
-        run = step.run
-        assert run is not None
-        await step.store("a", "b", "c")
-        await _purged_unnoticed(step, {"seq": 2})
-        await step.store("a", "b")
-        await here.native.until_sequence(6)
-    assert [last_sequence_of(message) for message in here.native.messages] == [0, 0, 0, 0, 4, 2]
-    assert [last_sequence_of(message) for message in here.bridged.messages] == [0, 0, 0, 1, 4, 2]
+        await step.store(*stored)
+        wanted: dict[str, Any] = {"filter": f"{here.name}.{subject_filter}"} if subject_filter else {}
+        if below:
+            wanted["seq"] = below
+        await _purged_unnoticed(step, wanted or None)
+        await step.store(*later)
+        await here.native.until_sequence(len(native))
+    assert [last_sequence_of(message) for message in here.native.messages] == native
+    assert [last_sequence_of(message) for message in here.bridged.messages] == bridged
     assert run.counters.last_sequence_uncertain == 1
 
 
