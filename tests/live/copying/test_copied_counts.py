@@ -114,11 +114,12 @@ async def test_a_source_that_exists_for_a_moment_is_noticed(
             return b"id-39\r" in (await here.stored())[-1].header_block
 
         await until(has_the_last)
-        # A server that creates a consumer while it deletes the stream can keep the messages (2.10.27, 2.15.3): then the
-        # stream that follows is the same, and all of it arrives.
-        lives = 2 - (await here.source_end() == 20)
+        # A server that creates a consumer while it deletes the stream can keep the messages (2.10.27, 2.15.3). A reader
+        # that has read them takes the next stream for the same one. A reader that comes later counts both.
+        kept = await here.source_end() == 20
         # A stream that was seen without messages cannot be told from its successor, whose creation time is then new.
         said = capsys.readouterr().out
         assert "rule.ready" in said
-        unproven = lives == 2 and "reader.creation_time_changed" in said
-        assert bridge.supervisors[0].counters()["recreated_streams"] in {lives, lives - unproven}
+        unproven = kept or "reader.creation_time_changed" in said
+        counters = bridge.supervisors[0].counters()
+        assert counters["recreated_streams"] in ({1, 2} if unproven else {2})
