@@ -16,9 +16,9 @@ from nats_bridge.errors import RuleRefusedError
 
 _MOST_UNCONFIRMED = 1_000_000  # messages
 _SELECTING = ("filter_subject", "filter_subjects", "headers_only")
-_LASTING = ("flow_control", "idle_heartbeat", "replay_policy")  # no update changes them
+_LASTING = ("ack_policy", "flow_control", "idle_heartbeat", "replay_policy")  # no update changes them
 _ACTING = (
-    *(*_SELECTING, *_LASTING, "ack_policy", "ack_wait", "backoff", "deliver_group", "inactive_threshold"),
+    *(*_SELECTING, *_LASTING, "ack_wait", "backoff", "deliver_group", "inactive_threshold"),
     *("max_ack_pending", "max_deliver", "rate_limit_bps"),
 )
 """Members of a configuration that decide which messages a consumer delivers, and when."""
@@ -82,7 +82,7 @@ class Edit(NamedTuple):
     @property
     def needs_another(self) -> bool:
         """Whether only a new consumer can deliver the missing messages again."""
-        return self.field in (*_SELECTING, *_LASTING, "ack_policy", "deliver_subject")
+        return self.field in (*_SELECTING, *_LASTING, "deliver_subject")
 
 
 @dataclass(frozen=True, slots=True)

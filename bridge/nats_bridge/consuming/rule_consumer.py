@@ -54,7 +54,6 @@ from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.consuming import replay
 from nats_bridge.consuming.ack_reply import acknowledges
 from nats_bridge.consuming.consumer_plan import (
-    ACK_POLICY,
     ConsumerPlan,
     Edit,
     begins_after,
@@ -264,10 +263,6 @@ class RuleConsumer:
             if info.get("push_bound") and not self._may_take(info):
                 raise self._in_use()
             await self._take_away(position_of(info))
-            return None
-        if info["config"].get("ack_policy") != ACK_POLICY[plan.position]:
-            # The delivery mode changed, so a consumer of the other kind takes over the position.
-            await api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
             return None
         if handled is not None and self._has_moved(info, handled):
             if self._has_lease:

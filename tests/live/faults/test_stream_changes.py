@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import structlog
 
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
@@ -105,3 +106,40 @@ async def test_an_ephemeral_consumer_that_is_deleted_is_recreated(
         assert run.counters.as_dict()["lost"] == 0
     if kind == "sources":
         await here.are_exact()
+
+
+async def _recreate(here: Scene, config: dict[str, Any], run: Any) -> None:
+    """Recreate the stream, and wait until the rule reads the new one."""
+    assert (await here.peer.api(f"STREAM.DELETE.{here.name}"))["success"]
+    await here.peer.create_stream(**config)
+    await until(lambda: run.counters.recreated_streams == 1)
+
+    async def reads() -> bool:
+        return "error" not in await here.durable()
+
+    await until(reads)
+    here.bridged.messages.clear()
+    here.bridged.newest = 0
+
+
+@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.3"])
+async def test_an_acknowledgement_counts_only_in_its_stream(
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    """2.9.10 takes the position of an empty stream from it, and 2.10.27 does not answer."""
+    url = await servers.url(version)
+    here = await Scene.make(await raw_peer(url), unique_name("again"))
+    config = (await here.peer.api(f"STREAM.INFO.{here.name}"))["config"]
+    settings = settings_for(url, here.rule(delivery="at_least_once"), dialect="native")
+    with structlog.testing.capture_logs() as log:
+        async with running(settings) as bridge:
+            await here.load.burst(20)
+            await here.bridged.until_sequence(20)
+            await _recreate(here, config, bridge.runs[0])
+    assert {line["event"] for line in log} >= {"rule.stopped"}
+    assert not [line for line in log if line["event"] == "rule.drain_incomplete"]
+    assert (await here.durable())["ack_floor"]["stream_seq"] == 0
+    await here.load.burst(5)
+    async with running(settings):
+        await here.bridged.until_sequence(5)
+    assert here.bridged.sequences == [1, 2, 3, 4, 5]

@@ -14,7 +14,9 @@ import pytest
 import structlog
 
 from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.consumer_plan import ConsumerPlan, consumer_owner
 from nats_bridge.consuming.reader import Reader
 from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.settings import load
@@ -317,3 +319,35 @@ async def test_a_message_that_was_read_again_is_not_repeated_after_a_clean_stop(
         is_losing = False
     await all_is_republished(here, url, rule)
     assert here.bridged.sequences == list(range(1, 12))
+
+
+@pytest.mark.parametrize("version", ["2.9.10", "2.15.3"])
+async def test_a_change_of_the_delivery_mode_keeps_the_position(
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    """A process deletes the consumer of the former mode, and is killed before it creates another one."""
+    url = await servers.url(version)
+    here = await Scene.make(await raw_peer(url), unique_name("mode"))
+    await here.load.burst(20)
+    async with running(settings_for(url, here.rule(start="first"), dialect="native")):
+        await here.bridged.until_sequence(20)
+    plan = ConsumerPlan(
+        stream=here.name,
+        filters=(),
+        headers_only=False,
+        position="confirmed",
+        durable_name="nats-bridge_rule",
+        owner=consumer_owner("nats-bridge", "rule"),
+        rule="rule",
+        description="",
+    )
+    killed = RuleConsumer(JetStreamApi(here.peer.client, "default"), plan)
+    killed.inbox = unique_name("inbox")
+    position = await killed.position()
+    assert position == 20
+    assert await killed.take_over(position) is None
+    assert "error" in await here.durable()
+    await here.load.burst(5)
+    async with running(settings_for(url, here.rule(delivery="at_least_once"), dialect="native")):
+        await here.bridged.until_sequence(25)
+    assert here.bridged.sequences == list(range(1, 26))

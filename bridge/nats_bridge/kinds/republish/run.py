@@ -198,11 +198,13 @@ class RepublishRun(RuleRun):
             resumed = await resume_position(consumer, replay, rule, self._context.term)
             consumer.begins = await message_at(replay.api, rule.stream, resumed or 0)
             if losses == self._source.losses:
-                break  # else that may be another message than the one at the position
+                break  # else the server may have put another message there in between
         self._seeding = Seeding(replay, self._encoder)
         handled = await self._seeding.seed(self._info, self._start, resumed)
         if rule.durable and resumed is None:
-            consumer.begins = await message_at(replay.api, rule.stream, handled)
+            begins = await message_at(replay.api, rule.stream, handled)
+            if not self._source.is_lost_since(losses):
+                consumer.begins = begins
         is_uncertain = self._source.is_lost_since(losses)
         if self.begins_at_end and resumed is None and handled:
             self._warn_of_beginning(handled)
@@ -420,6 +422,7 @@ class RepublishRun(RuleRun):
 
     async def stream_recreated(self, info: Json) -> None:
         """Forget the old stream; see `BatchSink`."""
+        self._forget_position(0)
         self._refuse_repetition(info["config"])
         self._follower.recreated(info)
 
@@ -434,10 +437,14 @@ class RepublishRun(RuleRun):
 
     async def read_on(self, info: Json, after: int) -> None:
         """Find the predecessors of the messages after a sequence again; see `BatchSink`."""
-        self._delivery.acknowledged = self._newest = b""  # of messages that come again, or are lost
-        self._resumed_at = KeptPosition(self.rule.stream, after, 0)
+        self._forget_position(after)
         self._follower.recreated(info)
         await self._seeding.seed(info, self.rule.start, after)
+
+    def _forget_position(self, after: int) -> None:
+        # The messages after that sequence come again, or are lost: an acknowledgement would count for other messages.
+        self._delivery.acknowledged = self._newest = b""
+        self._resumed_at = KeptPosition(self.rule.stream, after, 0)
 
     def _warn_too_large(self) -> None:
         self._warned_too_large = self.counters.too_large
