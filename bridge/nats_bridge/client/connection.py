@@ -60,7 +60,7 @@ class Connection:
         removals: the server's advisories about removed messages of that account.
         servers: the configured addresses, without user names and passwords.
         reconnects: how often it reconnected.
-        losses: how often it was lost, which it counts before it connects again.
+        losses: how often it was lost. It grows before a new connection answers anything.
         last_error: the last error, and when it occurred.
         refused_inbox: the inbox that the server refuses at present, which makes the connection useless; None otherwise.
         untested_server: a remark if this release was not tested with the last server's version; None otherwise.
@@ -136,7 +136,7 @@ class Connection:
         return self._closing or (self.was_up and self.client.is_closed)
 
     def on_disconnect(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever the connection is lost."""
+        """Call `listener` whenever the connection is lost, but not when it is closed."""
         self._listeners["disconnect"].append(listener)
 
     def on_reconnect(self, listener: Callable[[], None]) -> None:
@@ -229,7 +229,10 @@ class Connection:
         self._up.set()
 
     def is_lost_since(self, losses: int) -> bool:
-        """Return whether it was lost after `losses` had this value, or is lost now. Servers may lose messages then."""
+        """Return whether it was lost after `losses` had this value, or is lost now.
+
+        The server may have lost messages meanwhile.
+        """
         return self.losses != losses or not self.client.is_connected
 
     async def _on_disconnected(self) -> None:

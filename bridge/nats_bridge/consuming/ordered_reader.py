@@ -10,11 +10,11 @@ acts on it:
 * the connection was lost: check that before delivering anything that has arrived since. The stream may have lost its
   end, and used those sequences again.
 
-A check has one of these results, in this order:
+A check has one of these results:
 
     the stream was created again           read it from its start, by a new consumer
     the stream lost its end                continue after the last message that it still holds, by a new consumer
-    the consumer was changed               undo that; read again what it left out, if the rule may publish twice
+    the consumer was changed               undo that; read again what it left out, if the position is a confirmed one
     the consumer is gone                   create it after what was delivered
     another process reads through it       the rule fails, or has lost its lead
     none of these                          continue
@@ -56,7 +56,7 @@ class OrderedReader(Reader):
 
     @property
     def may_acknowledge(self) -> bool:
-        """See `Reader`. This also holds for a closed reader, which does not notice lost connections."""
+        """See `Reader`. It is also right for a closed reader, which no longer hears of lost connections."""
         return super().may_acknowledge and not self._is_interrupted
 
     async def close(self) -> None:
@@ -92,9 +92,9 @@ class OrderedReader(Reader):
         )
 
     async def abandon(self, *, unwritten: bool) -> None:
-        """Stop with messages in flight, because the target is down.
+        """Stop with messages in flight.
 
-        Set the position back to the last written message.
+        A position that moves with sent messages is set back to the last written one.
         """
         await super().abandon(unwritten=unwritten)
         position, consumer = self.plan.position, self.consumer
@@ -264,7 +264,7 @@ class OrderedReader(Reader):
                 return await self._resume(info)
             self._counters.recreated_consumers += 1
             self._log.warning("reader.consumer_recreated", consumer=self.consumer.name, after=self.handled)
-            # The new consumer begins after `handled`, which must not be smaller than the confirmed position.
+            # The new consumer begins after `handled`, so everything up to there must be confirmed.
             await self._sink.settled()
         await self._keep_beginning(self.handled)
         if self._is_interrupted:
@@ -323,8 +323,8 @@ class OrderedReader(Reader):
     async def _replace_edited(self, stream: Json, info: Json) -> bool:
         """Undo changes that another client made to the consumer. Return whether that requires a new consumer.
 
-        Messages that the consumer left out since it was last known to be unchanged are read again if the rule may
-        publish twice. Otherwise they are counted as lost.
+        Messages that the consumer left out since it was last known to be unchanged are read again if the
+        position is a confirmed one. Otherwise they are counted as lost.
         """
         consumer, edits = self.consumer, self.consumer.edits(info)
         if not edits:

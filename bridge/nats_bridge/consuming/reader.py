@@ -13,7 +13,7 @@ Worked example: a heartbeat every 2 s, and a server that stops without closing i
 
      0.0 s  the last batch arrives
      4.0 s  no heartbeat: 4.0 s of silence are too few
-     6.0 s  more than 2.5 heartbeats are missing: an ordered reader checks stream and consumer, once per 5 s
+     6.0 s  2.5 heartbeats or more are missing: an ordered reader checks stream and consumer, once per 5 s
     20.0 s  the server answers; the consumer has sent two more messages, which did not arrive
     20.1 s  its next heartbeat names them: the reader reads them again from the stream
 
@@ -21,8 +21,9 @@ Invariants:
 
 * The sink receives each message once and in order, and the next batch only after it has finished the last one.
 * Flow control requests are answered in order with the batches, so the server stops before the queue grows large.
-* Messages that arrive after a lost connection are not delivered before consumer and stream have been checked.
-* While the fence is closed nothing is changed on the server.
+* Messages that arrive after a lost connection are not delivered before consumer and stream have been checked. A reader
+  without a position that closes is the exception.
+* While the fence is closed nothing is changed on the server, except an ephemeral consumer of this process.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class BatchSink(Protocol):
     def checked(self) -> None:
         """Repeat the last acknowledgement, which may have been lost.
 
-        Stream and consumer are the same as before, or forgotten.
+        Stream and consumer are the same as before. If not, this sink was told to forget them.
         """
 
 
@@ -246,7 +247,7 @@ class Reader(ABC):
         await self._release()
 
     async def abandon(self, *, unwritten: bool) -> None:
-        """Stop with messages in flight, because the target is down. They are delivered again to the next reader.
+        """Stop with messages in flight. The next reader gets them again, if the consumer keeps a position.
 
         Args:
             unwritten: whether the last batch delivered has not been written.
@@ -454,7 +455,7 @@ class Reader(ABC):
                 self._failed(not_allowed(f"stream '{self.plan.stream}'", text, f"publish to '{prefix}>'"))
 
     async def _watch(self) -> None:
-        """Check the consumer after a reconnect, or when heartbeats are missing."""
+        """Check stream and consumer whenever something shows that one of them may have changed."""
         while True:
             try:
                 async with asyncio.timeout(waiting.HEARTBEAT):
@@ -482,9 +483,9 @@ class Reader(ABC):
         self._compared_at = asyncio.get_running_loop().time()
 
     async def _info(self) -> Json | None:
-        """Return `CONSUMER.INFO`; None without a consumer, or if another client has changed it.
+        """Return `CONSUMER.INFO`, and move the checkpoint.
 
-        The watcher repairs that.
+        None without a consumer, or if another client has changed it. The watcher repairs that.
         """
         order = self._order
         checkpoint, progress = order.checkpoint, order.progress

@@ -1,4 +1,4 @@
-"""Manages a rule's consumer on the server: finds, takes over, creates, deletes and acknowledges.
+"""Manages a rule's consumer on the server: finds, takes over, creates and deletes it.
 
 Theory of operation. The consumer of a durable rule keeps the position on the server, and its description names its
 owner. With `ack_policy: none` (at_most_once), a sent message is done; with `all` (at_least_once), an acknowledged one
@@ -34,7 +34,8 @@ Invariants:
 
 * The consumer or its marker exists at every moment after the first start, except in a work queue.
 * A position is never after a message that is unacknowledged (`confirmed`) or unsent (`sent`).
-* Nothing is changed on the server while the fence is closed, except an ephemeral consumer of this process.
+* Nothing is changed on the server while the fence is closed, except an ephemeral consumer of this process, and the
+  first marker (`keep_start`).
 * A durable consumer whose description does not begin with `owner` is refused, and stays as it is.
 """
 
@@ -89,8 +90,8 @@ class RuleConsumer:
         limit: the number of unacknowledged messages that it may send ahead; None for no limit.
         begins: the message after which this process begins to read. New consumers and markers keep it with its time.
         begun: the message after which the last process began to read; None if unknown.
-        may_be_ahead: whether the server has restarted since the last acknowledgement, or may have restarted since the
-            first delivery if nothing is acknowledged. It may have kept the position, and lost messages before it.
+        may_be_ahead: whether the server may have restarted since the last acknowledgement, and no time proves the
+            position. It may have kept the position, and lost messages before it.
         is_beyond: whether its position was after the end of the stream, so the stream has lost messages before it.
         done: the last message that the rule was done with when it was stopped; None if it was killed, or has a lease.
         unchanged_upto: the stream sequence up to which it was known to be unchanged, if another client has changed it;
@@ -117,7 +118,7 @@ class RuleConsumer:
 
     @property
     def is_within_limit(self) -> bool:
-        """Whether it sends ahead no more messages than its connection allows."""
+        """Whether its limit is the present one of the connection."""
         return self.limit == self._limit_of_connection
 
     @property
@@ -174,7 +175,8 @@ class RuleConsumer:
             await api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
         position = position_of(info)
         self.begun = begins_after(info["config"])
-        is_proven = self._proves(position) or "last_active" in info["ack_floor"]  # 2.9.10 to 2.15.3
+        # A restarted server does not know the time of the last acknowledgement (2.9.10 to 2.15.3).
+        is_proven = self._proves(position) or "last_active" in info["ack_floor"]
         self.may_be_ahead = position > 0 and not is_proven
         self.done = done_with(info["config"])
         if self.unchanged_upto is not None:

@@ -12,9 +12,9 @@ Example: the target's connection breaks while messages 501 … 510 are in flight
 
 ```text
 event                         state      what the round does
-begin                         opening    subscribes to answers; settles what was sent before; reads the position: 500
+begin                         opening    subscribes to answers; settles messages sent before; reads the position: 500
 opened                        copying    reads from 501; encodes, publishes, 501 … 510 in flight
-connection lost: interrupted  broken     sends nothing more; what the reader hands on is dropped
+connection lost: interrupted  broken     sends nothing more; batches of the reader are dropped
                               closed     remembers that 500 is confirmed
 begin, connected again        opening    another round: 500 is confirmed, and the target holds 501 … 505 as well
 connection lost: interrupted  broken     finishes opening, or raises; nothing is sent, and the round is closed
@@ -210,9 +210,9 @@ class Round:
         self._gap_filler: GapFiller | None = None
         self._clock = asyncio.get_running_loop().time
         self._stored_at = 0.0  # when a copy was confirmed
-        self._placed: Placed = (0, 0)  # the newest one
+        self._placed: Placed = (0, 0)  # the newest confirmed copy
         self._before_pauses: list[Placed] = []
-        self._checking: asyncio.Task[None] | None = None  # these
+        self._checking: asyncio.Task[None] | None = None  # compares `_before_pauses`
         self.reader = (context.make_reader or _reader_of_rule)(self, streams.source.filters)
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
 
@@ -391,7 +391,7 @@ class Round:
         self.life.interrupt("the server lost the end of the source")
 
     def checked(self) -> None:
-        """Do nothing: after a lost connection, a round that acknowledges has ended; see `BatchSink`."""
+        """Do nothing: nothing is acknowledged, or a lost connection has ended the round; see `BatchSink`."""
 
     async def read_on(self, info: Json, after: int) -> None:
         """Let the next round compare the target with the source; see `BatchSink`."""

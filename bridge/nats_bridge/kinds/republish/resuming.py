@@ -19,10 +19,10 @@ If the server has restarted, the consumer can be ahead of the rule (`RuleConsume
 nothing then to a rule that promises at_least_once. Such a rule resumes after the kept message, here 498, although the
 stream has lost nothing.
 
-After a clean stop without a lease, a rule that promises at_most_once also resumes after the kept message. Deliveries
-after it were lost with the connection.
+After a clean stop without a lease, a rule that promises at_most_once also resumes after the kept message. The
+consumer counts sent messages as done, and those after it did not arrive.
 
-A rule without its consumer begins at its `start`, as documented. Only with `new` it resumes after the kept message.
+A rule without its consumer begins at its `start`. Only with `new` it resumes after the kept message.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _kept(consumer: RuleConsumer, rule: RepublishRule, term: Term) -> MessageSta
 
 
 async def lost_after(replay: Replay, known: list[MessageStamp]) -> int | None:
-    """Return the sequence after which the stream has lost one of the known messages; None if it holds them all."""
+    """Return the sequence after which the stream has lost one of the known messages; None if it lost none."""
     if not known:
         return None
     last = int((await settled_stream(replay.api, replay.stream, max(known).sequence))["state"]["last_seq"])

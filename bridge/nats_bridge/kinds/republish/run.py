@@ -310,7 +310,10 @@ class RepublishRun(RuleRun):
         await self._source.flush()
 
     async def _acknowledge_last(self) -> None:
-        """Repeat the last acknowledgement, and wait until it counts: the next start must not find an older position."""
+        """Repeat the last acknowledgement, and wait until it counts: the next start must not find an older position.
+
+        Acknowledge nothing if the stream has lost that message.
+        """
         reader, source, reply = self._reader, self._source, self._delivery.acknowledged
         assert reader is not None
         losses, is_known = source.losses, reader.may_acknowledge
@@ -436,7 +439,7 @@ class RepublishRun(RuleRun):
         self._delivery.acknowledge_again()
 
     async def read_on(self, info: Json, after: int) -> None:
-        """Find the predecessors of the messages after a sequence again; see `BatchSink`."""
+        """Forget the acknowledged position, and find the predecessors of the next messages again; see `BatchSink`."""
         self._forget_position(after)
         self._follower.recreated(info)
         await self._seeding.seed(info, self.rule.start, after)

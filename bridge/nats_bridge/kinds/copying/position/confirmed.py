@@ -33,9 +33,9 @@ class Confirmed:
 
     Attributes:
         sequence: the source's sequence up to which everything is stored; 0 for nothing.
-        target_last: the target's last sequence then.
-        placed: the newest copy.
-        before_pauses: the last copies before pauses that are not known to be there since.
+        target_last: the target's last sequence when that was confirmed.
+        placed: the newest copy. Its name may be that of a later duplicate of the same group.
+        before_pauses: the last copies before pauses that were not found in the target since.
         is_shorter: whether an answer has shown that the target lost its end. Copies that were sent again since may have
             taken the places of lost ones.
     """
@@ -56,7 +56,10 @@ class Confirmed:
 
 
 async def holds(streams: EntryStreams, placed: Placed) -> bool:
-    """Return whether a confirmed copy is or was at its place: no other message has its sequence."""
+    """Return whether a confirmed copy is or was at its place: no other message has its sequence.
+
+    A copy of an earlier message counts too, because the last message of a confirmed group can be a duplicate.
+    """
     sequence, place = placed
     stored = await streams.target_api.stored_message(streams.target.name, place) if sequence else None
     if stored is None:

@@ -13,8 +13,8 @@ Example: messages are named after their sequences in the source, and a group has
 written                 groups           count  last_confirmed  last  placed
 1 2 | 3 4 | 5           [2] [4] [5]      5      0               90    (0, 90)
 stored: 91, 92          [4] [5]          3      2               92    (2, 92)
-duplicates of 40, 41    [5]              1      4               92    (2, 92)    3 and 4 are in `uncounted`
-refused: skipped        -                0      5               92    (2, 92)    `copied` is 2
+duplicates of 40, 41    [5]              1      4               92    (2, 92)    `copied` stays 2
+refused: skipped        -                0      5               92    (2, 92)
 ```
 
 Its callers are the ways to request PubAcks: they `append` written messages, remove stored groups from the front of
@@ -138,8 +138,8 @@ class MessagesInFlight:
         size: their bytes.
         last: the stream's last sequence when the newest message was confirmed.
         last_confirmed: the name up to which everything is stored or skipped; 0 for none.
-        placed: the name of the newest message that was stored (not a duplicate), and its sequence; the name is 0
-            for none.
+        placed: a name up to which everything is confirmed, and the sequence of the newest message stored until then;
+            the name is 0 for none.
         has_stored: whether any message is known to be stored.
         uncounted: names of messages that do not count as copied when they are confirmed: they were counted before, or
             are duplicates or fillers.

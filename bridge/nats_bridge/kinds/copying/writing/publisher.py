@@ -202,7 +202,7 @@ class Publisher:
 
     @property
     def waiting(self) -> bool:
-        """Whether the target stores nothing at the moment."""
+        """Whether the target has refused the first message in flight for now, which is sent again and again."""
         return self._publishing.state == "full"
 
     @property
