@@ -438,6 +438,7 @@ class OrderedReader(Reader):
         """
         last = int(stream["state"]["last_seq"])
         self._log.warning("reader.stream_shorter", position=self.handled, last_sequence=last, after=resume_after)
+        # Before the sink forgets its position: a later confirmation would acknowledge lost messages.
         await self._sink.settled()
         await self._sink.stream_shortened(stream, resume_after)
         if self._is_interrupted:

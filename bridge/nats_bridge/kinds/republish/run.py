@@ -299,7 +299,7 @@ class RepublishRun(RuleRun):
         if self._reader is None:
             return
         await self._leave_stream()
-        if failed:
+        if failed:  # the consumer keeps the position: the last acknowledged message, or the last written one
             await self._reader.abandon(unwritten=self._delivery.held)
         else:
             await self._reader.close()

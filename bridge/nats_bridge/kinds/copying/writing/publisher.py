@@ -202,7 +202,10 @@ class Publisher:
 
     @property
     def waiting(self) -> bool:
-        """Whether the target has refused the first message in flight for now, which is sent again and again."""
+        """Whether the target has refused the first message in flight for now, which is sent again and again.
+
+        It is False before the first retry, while answers are still awaited.
+        """
         return self._publishing.state == "full"
 
     @property
