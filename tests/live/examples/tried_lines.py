@@ -118,11 +118,14 @@ class Tried:
         assert "error" not in await peer.store(f"$O.{values[2]}.M.{name}".encode(), b"{}")
 
     async def pub(self, peer: RawPeer, values: list[str], options: dict[str, list[str]]) -> None:
-        """`nats pub SUBJECT BODY`: some stream must take it."""
+        """`nats pub SUBJECT BODY`: stored, if a stream has the subject."""
         fields = "".join(f"{each}\r\n" for each in options.get("H", ()))
         block = f"NATS/1.0\r\n{fields}\r\n".encode() if fields else b""
         body = values[2].encode() if len(values) > 2 else b""
-        assert "error" not in await peer.store(values[1].encode(), body, block)
+        if (await peer.api("STREAM.NAMES", {"subject": values[1]})).get("streams"):
+            assert "error" not in await peer.store(values[1].encode(), body, block)
+        else:
+            peer.publish(values[1].encode(), body, block)
 
     async def req(self, peer: RawPeer, values: list[str], _: dict[str, list[str]]) -> None:
         """`nats req SUBJECT BODY`: answered by a stream."""
