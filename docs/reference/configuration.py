@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -55,12 +57,20 @@ _OBJECTS: Final = {
     ),
     "kv_sources": (_Section("KvSource", "A source bucket", obvious=True),),
 }
-"""Mappings in a rule, after the section on its kind."""
+"""Mappings that several kinds have or that need other headings than their keys, after the section on a kind."""
+
+_TOLD: Final = {section.model for several in _OBJECTS.values() for section in several}
+_MODELS: Final = configuration_schema()["$defs"]
 
 
-def _sections_of(kind: str) -> tuple[_Section, ...]:
-    guide = f"[Guide](../{_GUIDES[kind]})." if kind in _GUIDES else ""
-    return (_Section(rule_models()[kind].__name__, f"Rule {kind}", "", guide), *_OBJECTS.get(kind, ()))
+def _sections_of(kind: str) -> Iterator[_Section]:
+    model, guide = rule_models()[kind].__name__, f"[Guide](../{_GUIDES[kind]})." if kind in _GUIDES else ""
+    yield _Section(model, f"Rule {kind}", "", guide)
+    yield from _OBJECTS.get(kind, ())
+    for key, field in _MODELS[model]["properties"].items():
+        for name in re.findall(r"#/\$defs/(\w+)", json.dumps(field)):
+            if "properties" in _MODELS[name] and name not in _TOLD:
+                yield _Section(name, key)
 
 
 _SECTIONS: Final = (
