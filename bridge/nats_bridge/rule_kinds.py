@@ -92,7 +92,7 @@ class RuleKind(ABC, Generic[RuleT]):
     operation: ClassVar[str]
     counters: ClassVar[type[Counters]]
     meanings: ClassVar[Meanings]
-    reads_stream: ClassVar[bool]
+    reads_stream: ClassVar[bool] = False
     no_history: ClassVar[str] = "only copies can be put into a stream with a history"
 
     @abstractmethod

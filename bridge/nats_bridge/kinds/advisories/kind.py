@@ -41,7 +41,6 @@ class AdvisoriesKind(RuleKind[AdvisoriesRule]):
             "reconnects": "resumed",
         },
     )
-    reads_stream = False
     no_history = "servers send advisories but do not store them, so there is no history"
 
     def run(self, rule: AdvisoriesRule, settings: Settings, connections: Opened, context: RuleContext) -> AdvisoriesRun:

@@ -36,7 +36,6 @@ class IngressKind(RuleKind[SubjectTransformRule]):
         dropped={name: name for name in ("refused", "overloaded", "too_large")},
         facts={"in_doubt": "in_doubt", "repeated_out": "resent", "reconnects": "resumed"},
     )
-    reads_stream = False
     no_history = (
         "it changes messages before they are stored, so there is no history to put through it. Copy what the stream"
         " holds with a rule of kind sources that has this transform"

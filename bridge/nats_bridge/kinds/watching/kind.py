@@ -21,7 +21,6 @@ class WatchKind(RuleKind[WatchRule]):
     operation = "watch"
     counters = WatchCounters
     meanings = Meanings(sent="sent", dropped={}, facts={})
-    reads_stream = False
     no_history = "a watch rule writes nothing"
 
     def run(self, rule: WatchRule, settings: Settings, connections: Opened, context: RuleContext) -> WatchRun:
