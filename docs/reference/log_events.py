@@ -94,26 +94,7 @@ _SHARED: Final[dict[str, LogEvent]] = {
         "The source's limits will soon remove messages that the rule has not read.",
         ("position", "first_sequence", "seconds"),
     ),
-    "rule.ready": LogEvent(
-        "info",
-        "The rule is running.",
-        (
-            "src",
-            "dest",
-            "after_sequence",
-            "position",
-            "delivery",
-            "dialect",
-            "known_subjects",
-            "sources",
-            "attach_message",
-            "stored_by",
-            "queue",
-            "streams",
-            "on_stall",
-            "again",
-        ),
-    ),
+    "rule.ready": LogEvent("info", "The rule is running.", ("again",)),
     "rule.waiting": LogEvent("warning", "A stream is missing, or does not accept the rule's messages.", ("reason",)),
     "rule.start_delayed": LogEvent(
         "warning", "A server is not answering, so the rule's start is retried.", ("reason", "again_in")
