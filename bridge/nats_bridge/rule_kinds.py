@@ -44,7 +44,7 @@ class Meanings:
     Attributes:
         sent: the counter of messages that were passed on to the target, each once.
         dropped: counters of messages that did not, with the reason.
-        facts: other counters of messages or events that have a separate metric, with its short name.
+        facts: other counters that have a separate metric, with its name in `telemetry.names.FACTS`.
     """
 
     sent: str

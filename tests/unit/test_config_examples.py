@@ -80,7 +80,7 @@ def test_its_rules_say_what_they_make_and_need(example: Path, tmp_path: Path) ->
 
 def test_every_kind_of_rule_has_an_example() -> None:
     kinds = {rule.kind for example in EXAMPLES if example.stem != SECURED for rule in load(example, {}).rules}
-    assert kinds == set(KINDS)
+    assert kinds == set(KINDS), "add an example to config/"
 
 
 def test_the_secured_one_names_the_files_that_are_not_there(tmp_path: Path) -> None:

@@ -10,6 +10,11 @@ def test_every_kind_has_a_model_of_its_rules() -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
+def test_every_kind_names_its_work_in_spans(name: str) -> None:
+    assert kind_named(name).operation
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_every_counter_means_one_thing(name: str) -> None:
     kind = kind_named(name)
     meanings = kind.meanings
