@@ -105,6 +105,20 @@ async def test_a_source_loses_more_messages_with_ids_than_are_compared(
 
 
 @by_turns("version", VERSIONS)
+async def test_a_removed_message_with_an_id_does_not_hide_new_ones(
+    version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """The source has no message under the sequences of the newest copies, and other ones before these."""
+    server = native_server(version)
+    here, _, settings = await _after_a_loss(server, enduring_peer, kept=KEPT, copied=COPIED, new=40, with_ids=True)
+    for sequence in range(COPIED - 4, COPIED + 1):
+        assert (await here.peer.api("STREAM.MSG.DELETE.S", {"seq": sequence}))["success"]
+    async with running(settings):
+        await here.holds(COPIED + 35)
+        assert await here.source_sequences() == [*range(1, COPIED + 1), *range(KEPT + 1, COPIED - 4)]
+
+
+@by_turns("version", VERSIONS)
 async def test_a_source_loses_all_messages_with_ids(
     version: str, native_server: Servers, enduring_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

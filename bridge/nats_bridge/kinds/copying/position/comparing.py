@@ -182,7 +182,7 @@ def _of_lost_messages(copies: Sequence[StoredCopy], source: Mapping[int, SourceM
     """Return the places of the copies whose messages the source has lost, and has given their sequences to others.
 
     A message that is gone tells nothing by itself. But if it was older than one that the source has at a lower
-    sequence, it was lost as well.
+    sequence, it was lost as well. Without a time in its id, it counts as lost then.
     """
     others = {at: source.get(copy.record.sequence) for at, copy in enumerate(copies)}
     lost = {at for at, message in others.items() if message is not None and not is_of(copies[at], message)}
@@ -192,8 +192,8 @@ def _of_lost_messages(copies: Sequence[StoredCopy], source: Mapping[int, SourceM
     began_ns = source[lowest].time_ns
     for at, message in others.items():
         copy_id = copies[at].copy_id
-        if message is None and copy_id is not None and copies[at].record.sequence > lowest:
-            lost |= {at} if copy_id.time_ns < began_ns else set()
+        if message is None and copies[at].record.sequence > lowest:
+            lost |= {at} if copy_id is None or copy_id.time_ns < began_ns else set()
     return lost
 
 
