@@ -233,7 +233,7 @@ async def test_messages_a_round_left_out_unconfirmed_are_counted_and_logged(
 
         await resuming.position(streams)  # the streams are known from here on
         with capture_logs() as logs:
-            resuming.remember(Confirmed(confirmed, target_last), 0)
+            resuming.remember(Confirmed(confirmed, target_last), 0, None)
             assert await resuming.position(streams) == Resume(confirmed, there, missing=1)
             assert await resuming.position(streams) == Resume(confirmed, there)
     (entry_logged,) = [entry for entry in logs if entry["event"] == "copying.incomplete"]

@@ -18,6 +18,7 @@ import pytest
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.errors import RuleRefusedError
 from tests.live.copies import Copies
+from tests.live.cut_wire import cut_wire
 from tests.live.faults.power_cut import PowerCut
 from tests.live.raw_messages import OpenPeer, connected
 from tests.live.shared_servers import Servers
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.usefixtures("quick_heartbeats", "quick_reconnects")
 
 KEPT, LOST = 50, 50
 MORE = 70
+END = KEPT + LOST
 
 
 @pytest.mark.parametrize(
@@ -140,16 +142,17 @@ async def _numbered(here: Copies, first: int, messages: int) -> None:
 @pytest.mark.parametrize(
     ("with_ids", "following", "deleted"),
     [
-        (False, MORE, 0),
-        (True, MORE, 0),
-        (False, MORE, 5),
-        pytest.param(False, 20, 0, marks=pytest.mark.exhaustive),
+        (False, MORE, range(0)),
+        (True, MORE, range(0)),
+        (False, MORE, range(END - 2, END + 3)),
+        (True, MORE, range(END - 2, END + 3)),
+        pytest.param(False, 20, range(0), marks=pytest.mark.exhaustive),
     ],
 )
 async def test_the_source_of_copies(
-    with_ids: bool, following: int, deleted: int, newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+    with_ids: bool, following: int, deleted: range, newest_version: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
-    """Of the new messages, `deleted` ones around the sequence of the last copied one are deleted before the check."""
+    """Of the new messages, some are deleted before the check, that under the sequence of the last copied one too."""
     async with native_server(newest_version) as server, native_server(newest_version) as target:
         peer = await enduring_peer(server.url)
         here = await Copies.make(peer, "S", target_peer=await enduring_peer(target.url))
@@ -164,13 +167,37 @@ async def test_the_source_of_copies(
             async with running(settings_for(target.url, rule, connections=connections)) as bridge:
                 await _lose_half(power, store, here.holds)
                 await store(KEPT + LOST + 1, following)
-                gone = range(KEPT + LOST - 2, KEPT + LOST - 2 + deleted)
-                for sequence in gone:
+                for sequence in deleted:
                     assert (await peer.api("STREAM.MSG.DELETE.S", {"seq": sequence}))["success"]
                 power.back()
-                await here.holds(KEPT + LOST + following - deleted)
-                again = [sequence for sequence in range(KEPT + 1, KEPT + following + 1) if sequence not in gone]
-                assert await here.source_sequences() == [*range(1, KEPT + LOST + 1), *again]
+                await here.holds(END + following - len(deleted))
+                again = [sequence for sequence in range(KEPT + 1, KEPT + following + 1) if sequence not in deleted]
+                assert await here.source_sequences() == [*range(1, END + 1), *again]
+                assert bridge.supervisors[0].counters()["shorter_streams"] == 1
+
+
+async def test_a_lost_end_counts_if_its_successors_are_deleted_before_the_next_round(
+    newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """The reader notices it, while the target does not answer. Afterwards the source does not show it."""
+    async with native_server(newest_version) as server, native_server(newest_version) as target:
+        peer = await enduring_peer(server.url)
+        here = await Copies.make(peer, "S", target_peer=await enduring_peer(target.url))
+        load = Load(peer, "S")
+        async with PowerCut.of(server, peer) as power, cut_wire(target.url) as wire:
+            connections = {"default": {"servers": [wire.url]}, "source": {"servers": [power.url]}}
+            rule = here.rule(entry={"from": "source"})
+            async with running(settings_for(wire.url, rule, connections=connections)) as bridge:
+                await _lose_half(power, lambda _, messages: load.burst(messages), here.holds)
+                await load.burst(MORE)
+                wire.fall_silent()
+                power.back()
+                await until(lambda: bridge.supervisors[0].counters()["shorter_streams"] == 1)
+                for sequence in range(KEPT + 1, END + 1):
+                    assert (await peer.api("STREAM.MSG.DELETE.S", {"seq": sequence}))["success"]
+                wire.speak_again()
+                await here.holds(KEPT + MORE)
+                assert await here.source_sequences() == list(range(1, KEPT + MORE + 1))
                 assert bridge.supervisors[0].counters()["shorter_streams"] == 1
 
 

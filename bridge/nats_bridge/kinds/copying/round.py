@@ -321,9 +321,11 @@ class Round:
             confirmed = Confirmed(
                 *publisher.confirmed, publisher.placed, tuple(self._before_pauses), publisher.target_is_shorter
             )
-            context.resuming.remember(confirmed, publisher.widest)
+            position = self.reader.stream_position
+            read = max((each for each in position.known.messages if each.sequence <= position.handled), default=None)
+            context.resuming.remember(confirmed, publisher.widest, read)
             if confirmed.sequence:
-                context.stream_position = replace(self.reader.stream_position, handled=confirmed.sequence)
+                context.stream_position = replace(position, handled=confirmed.sequence)
             await publisher.close()
             if life.state == "cut":
                 await self.reader.end_at_once()
@@ -388,6 +390,9 @@ class Round:
 
     async def stream_shortened(self, info: Json, resume_after: int) -> None:
         """Let the next round compare the target with the shortened source; see `BatchSink`."""
+        context = self._context
+        context.counters.shorter_streams += not context.resuming.source_shortened
+        context.resuming.source_shortened = True
         self.life.interrupt("the server lost the end of the source")
 
     def checked(self) -> None:

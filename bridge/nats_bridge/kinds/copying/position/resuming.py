@@ -9,7 +9,7 @@ The idea: each round asks five questions, in this order.
 1. Is the source the stream that the copies were made of (`entry_streams`)? If not, it is copied from its start, or the
    rule stops (`on_recreated`).
 2. Is the target the stream that the previous round wrote to, does it still hold the confirmed messages, and has the
-   source not lost the newest copied one? If so, everything up to the confirmed position is stored, even if it was
+   source not lost the last message read? If so, everything up to the confirmed position is stored, even if it was
    removed since, and only copies after it are compared (`comparing`).
 3. Does the target hold any copies? If not, the entry begins where a server would (`_first_position`): at a configured
    sequence, at a configured time or that of the target's last message if it is later, or else with the first message.
@@ -52,7 +52,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
@@ -62,17 +62,15 @@ import structlog
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.settled_stream import settled_stream
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp, Verdict
-from nats_bridge.consuming.lost_end import time_before
+from nats_bridge.consuming.lost_end import intact_until
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.position.comparing import (
     NEWEST,
     Resume,
-    SourceMessage,
     compared_after_confirmed,
     compared_copies,
     compared_entry,
-    is_of,
     selected_between,
     superseded,
 )
@@ -108,6 +106,7 @@ class Resuming:
         identity: the facts that tell copies of the present source from others; known after `position`.
         same_target: whether the target is the stream of the previous round.
         placed: the newest copy, when the position was found.
+        source_shortened: whether the reader has noticed that the source lost its end, so it is counted already.
     """
 
     def __init__(self, plan: EntryPlan) -> None:
@@ -115,7 +114,9 @@ class Resuming:
         self.identity = SourceIdentity(b"")
         self.same_target = False
         self.placed: Placed = (0, 0)
+        self.source_shortened = False
         self._source: KnownStream | None = None
+        self._read: MessageStamp | None = None  # the last message of the source that was read
         self._target: KnownStream | None = None
         self._key = b""  # the entry's, when its round began
         self._is_new_target = False  # recreated or emptied, and nothing is confirmed in it yet
@@ -156,7 +157,8 @@ class Resuming:
         if self.identity.recreated and not tail.copies:
             self.decide_about_recreated(streams.created)
             return Resume(0)
-        if confirmed.sequence and await _source_holds(streams, tail.copies):
+        source_lost = self.source_shortened or await self._source_lacks_read(streams)
+        if confirmed.sequence and not source_lost:
             # The target is unchanged, so confirmed messages are stored, or were removed after that.
             resume = await compared_after_confirmed(confirmed.sequence, streams, tail, self._reported)
             self._reported = resume.missing_sequences
@@ -183,7 +185,16 @@ class Resuming:
             return Resume(first, already_stored, missing=max(missing, 0), target_lost=target_lost)
         resume = await self._by_copies(streams, tail)
         self._report(resume)
-        return replace(resume, target_lost=target_lost)
+        source_lost = (source_lost or resume.source_lost) and not self.source_shortened
+        self._read, self.source_shortened = None, False
+        return replace(resume, target_lost=target_lost, source_lost=source_lost)
+
+    async def _source_lacks_read(self, streams: EntryStreams) -> bool:
+        """Return whether the source has lost the last message read from it, or has another one in its place."""
+        if (read := self._read) is None or self.identity.recreated:
+            return False
+        last = await _last_of_source(streams, read.sequence)
+        return await intact_until(streams.source, read.sequence, read.time_ns, last) is not None
 
     async def _identified(self, streams: EntryStreams, tail: TargetTail) -> EntryStreams:
         """Add the identity of the source: by its known messages, or else by its copies."""
@@ -286,10 +297,8 @@ class Resuming:
 
     async def _by_copies(self, streams: EntryStreams, tail: TargetTail) -> Resume:
         """Compare the newest copies, at least one, with the source. Nothing else shows what is stored."""
-        highest, source_last = max(copy.record.sequence for copy in tail.copies), streams.source_last
-        if highest > source_last:
-            info = await settled_stream(streams.source.api, streams.source.stream, highest)
-            source_last = int(info["state"]["last_seq"])
+        highest = max(copy.record.sequence for copy in tail.copies)
+        source_last = await _last_of_source(streams, highest)
 
         def of_held(tail: TargetTail) -> TargetTail:
             return replace(tail, copies=tuple(copy for copy in tail.copies if copy.record.sequence <= source_last))
@@ -363,17 +372,18 @@ class Resuming:
             self.decide_about_recreated(streams.created)
         return {copy.record.sequence: copy for copy in streams.of_present(tail).copies}, target_lost
 
-    def remember(self, confirmed: Confirmed, widest: int) -> None:
+    def remember(self, confirmed: Confirmed, widest: int, read: MessageStamp | None) -> None:
         """Remember the state of the round that ends.
 
         Args:
             confirmed: the position that the target confirmed in the round.
             widest: the maximum number of messages that it had in flight.
+            read: the last message of the source that is known to be read.
         """
         self._widest = max(self._widest, widest)
         if confirmed.sequence:
             placed = confirmed.placed if confirmed.placed[0] else self._confirmed.placed
-            self._confirmed = replace(confirmed, placed=placed)
+            self._confirmed, self._read = replace(confirmed, placed=placed), read
             self.identity, self._is_new_target = replace(self.identity, recreated=False), False
         elif confirmed.is_shorter:
             self._confirmed = replace(self._confirmed, is_shorter=True)
@@ -463,23 +473,12 @@ class Resuming:
         self._log.warning("copying.source_recreated", created=created, meaning="copied from its start")
 
 
-async def _source_holds(streams: EntryStreams, copies: Sequence[StoredCopy]) -> bool:
-    """Return whether the source still has the newest copied message, and not another one in its place.
-
-    If that message was removed, perhaps as another one, the newest message before it must not be younger.
-    """
-    newest = max(copies, default=None, key=lambda copy: copy.record.sequence)
-    if newest is None:
-        return True
-    source, sequence = streams.source, newest.record.sequence
-    message = await source.api.stored_message(source.stream, sequence)
-    if message is None:
-        copy_id, reaches = newest.copy_id, sequence <= streams.source_last
-        return reaches and (
-            copy_id is None or await time_before(source.api, source.stream, sequence) <= copy_id.time_ns
-        )
-    message_id = header_block.read(message.header_block, b"Nats-Msg-Id")
-    return is_of(newest, SourceMessage(message.time_ns, newest.subject, message_id))
+async def _last_of_source(streams: EntryStreams, handled: int) -> int:
+    """Return the source's last sequence, also if a leader has not caught up with a handled message yet."""
+    if handled <= streams.source_last:
+        return streams.source_last
+    info = await settled_stream(streams.source.api, streams.source.stream, handled)
+    return int(info["state"]["last_seq"])
 
 
 async def _is_copy(streams: EntryStreams, stored: StoredMessage, copy_id: CopyId | None) -> bool:
