@@ -183,6 +183,19 @@ def test_what_was_stored_behind_later_ones_is_counted() -> None:
     assert (counters.out_of_order, counters.copied, unconfirmed.messages.last) == (3, 5, 5), "1, 2 and 3"
 
 
+def test_a_message_behind_later_ones_is_counted_before_their_turn() -> None:
+    """The round, or the process, can end before it."""
+    unconfirmed = tracker(window=10)
+    unconfirmed.add(operations(1, 2, 3, 4), 1.0)
+    take(unconfirmed, [refused(b"1", 503, 10023), refused(b"2", 503, 10023), *stored(b"3", 1), *stored(b"4", 2)])
+    counted = []
+    for name in (b"1", b"2"):
+        unconfirmed.each.first_unstored()
+        take(unconfirmed, stored(name, 2 + int(name)))
+        counted.append(unconfirmed.messages.counters.out_of_order)
+    assert (counted, numbers(unconfirmed)) == ([1, 2], [])
+
+
 def test_each_message_behind_some_of_the_later_ones_is_counted_once() -> None:
     unconfirmed = tracker(window=10)
     unconfirmed.add(operations(1, 2, 3, 4), 1.0)

@@ -25,6 +25,7 @@ Invariants:
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
@@ -411,6 +412,8 @@ class EachMessage(_OneAnswer):
         self._places: set[int] = set()  # the stored sequences of the confirmed ones
         # the stored sequences of confirmed messages, without those that are counted as out of order; ascending
         self._ascending: list[int] = []
+        # the lowest sequence of those stored before the first one in flight; 0 for none, infinite if unknown
+        self._ahead = math.inf
 
     @property
     def all_answered(self) -> bool:
@@ -420,7 +423,11 @@ class EachMessage(_OneAnswer):
     def first_unstored(self) -> tuple[Operation, PubAck]:
         """Return the first operation in flight, to skip or send again, and its PubAck, which is forgotten."""
         operation = operations_of(self._in_flight.groups[0].messages)[0]
-        return operation, self.pub_acks.pop(operation[0])
+        pub_ack = self.pub_acks.pop(operation[0])
+        if self._ahead == math.inf:
+            stored = (each.sequence for each in self.pub_acks.values() if each.kind == "stored")
+            self._ahead = min(stored, default=0)
+        return operation, pub_ack
 
     def write(self, messages: list[Operation] | Bundle, now: float) -> bytes:
         """See `PubAckRequests`."""
@@ -450,8 +457,16 @@ class EachMessage(_OneAnswer):
         self._count_out_of_order(sequence)
 
     def _count_out_of_order(self, sequence: int) -> None:
-        """Count the confirmed messages that were stored after this later one, each once."""
+        """Count the confirmed messages that were stored after this later one, each once.
+
+        Count this one at once if the recovery knows such a later one, because its turn may not come in this round.
+        """
         places = self._ascending
+        if 0 < self._ahead < sequence:
+            self._in_flight.counters.out_of_order += 1
+            return
+        if sequence == self._ahead or not self.pub_acks:
+            self._ahead = math.inf
         while sequence and places and places[-1] > sequence:
             places.pop()
             self._in_flight.counters.out_of_order += 1
