@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
+from nats_transforms.copy_id import CopyId
 from tests.chaos.evidence import compare_copy, header, sent_without_answer, source_of, version
 from tests.chaos.findings import Judgement, Verdict
 from tests.chaos.history import digest_of
 from tests.chaos.plan import QUEUES, SCHEDULED, STREAMS, RuleUnderTest
-from tests.chaos.story import Story
+from tests.chaos.story import Original, Story
 
 
 def copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
@@ -18,6 +21,7 @@ def copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
     newest: dict[str, int] = {}
     counting, totals = "allow_msg_counter" in STREAMS[rule.target], Counter[str]()
     originals = {stream: story.originals(stream) for stream in rule.sources}
+    held = {stream: sorted(story.final[stream]) for stream in rule.sources}
     rows = story.final[rule.target]
     judgement.seen = len(rows)
     allowed = story.out_of_order[rule.name]
@@ -42,7 +46,8 @@ def copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
         known = stream not in QUEUES | SCHEDULED
         is_gone = known and sequence not in story.final[stream] and not story.was_removed(stream, sequence)
         if not counting and stream not in QUEUES and (is_gone or original != originals[stream][sequence]):
-            judgement.add("invented", "allowed", f"{rule.target} {place}: of {stream} {sequence}, which was lost")
+            seems = "was lost" if _is_shown(story, stream, held[stream], sequence, copy) else "is gone"
+            judgement.add("invented", "allowed", f"{rule.target} {place}: of {stream} {sequence}, which {seems}")
             continue
         compare_copy(judgement, story, rule, rows[place], original, f"{stream} {sequence}")
         if (stream, sequence) in seen:
@@ -67,6 +72,16 @@ def copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
                 _lost_copy(judgement, story, rule, stream, sequence)
     if counting:
         _compare_sums(judgement, story, rule, totals)
+
+
+def _is_shown(story: Story, stream: str, held: Sequence[int], sequence: int, copy: Original) -> bool:
+    """Return whether a source shows that it lost a message: it is too short, or has a younger one there or before."""
+    at = bisect_right(held, sequence)
+    if at == len(held) or at == 0:
+        return at == len(held)
+    copy_id = CopyId.parse(header(copy.block, "Nats-Msg-Id").encode())
+    newest = story.final[stream][held[at - 1]]
+    return newest.sequence == sequence or (copy_id is not None and newest.time_ns > copy_id.time_ns)
 
 
 def _compare_sums(judgement: Judgement, story: Story, rule: RuleUnderTest, totals: Counter[str]) -> None:
