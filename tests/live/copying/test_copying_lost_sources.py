@@ -15,6 +15,7 @@ from nats_bridge.kinds.copying.position import entry_streams
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
+from tests.live.cut_wire import cut_wire
 from tests.live.faults.power_cut import LostEnd
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Load
@@ -116,6 +117,32 @@ async def test_a_removed_message_with_an_id_does_not_hide_new_ones(
     async with running(settings):
         await here.holds(COPIED + 35)
         assert await here.source_sequences() == [*range(1, COPIED + 1), *range(KEPT + 1, COPIED - 4)]
+
+
+@pytest.mark.usefixtures("quick_reconnects")
+@by_turns("version", VERSIONS)
+async def test_a_running_sidecar_compares_the_last_message_that_it_read(
+    version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """The same, on a server that has the target as well: the round ends before its reader compares anything."""
+    server = native_server(version)
+    server.start()
+    here = await Copies.make(await enduring_peer(server.url), "S")
+    end = LostEnd(server, here.peer, "S")
+    async with cut_wire(server.url) as wire, running(settings_for(wire.url, here.rule())) as bridge:
+        await _store_with_ids(here, 1, KEPT)
+        await here.holds(KEPT)
+        await end.sync()
+        await _store_with_ids(here, KEPT + 1, COPIED - KEPT)
+        await here.holds(COPIED)
+        wire.hold_back()
+        await end.lose(_store_with_ids(here, COPIED + 1, 40))
+        for sequence in range(COPIED - 4, COPIED + 1):
+            assert (await here.peer.api("STREAM.MSG.DELETE.S", {"seq": sequence}))["success"]
+        wire.let_through()
+        await here.holds(COPIED + 35)
+        assert await here.source_sequences() == [*range(1, COPIED + 1), *range(KEPT + 1, COPIED - 4)]
+        assert bridge.supervisors[0].counters()["shorter_streams"] == 1
 
 
 @by_turns("version", VERSIONS)
