@@ -47,12 +47,12 @@ _LEAVING_POLL = 0.005  # seconds between two checks whether the server has notic
 class OrderedReader(Reader):
     """Reads one stream for one rule, and reads missing messages again."""
 
-    _losses = 0  # of the connection, when the last check began, or the reader was opened
+    _losses = 0  # of the connection, when the last check began, or the position was found
 
-    async def open(self, handled: int, info: Json, *, is_uncertain: bool = False) -> None:
+    async def open(self, handled: int, info: Json, *, losses: int | None = None) -> None:
         """Start delivering; see `Reader`."""
-        self._losses = self.connection.losses
-        await super().open(handled, info, is_uncertain=is_uncertain)
+        self._losses = self.connection.losses if losses is None else losses
+        await super().open(handled, info, losses=self._losses)
 
     @property
     def may_acknowledge(self) -> bool:
@@ -116,7 +116,8 @@ class OrderedReader(Reader):
         if not await self._was_sent(last):
             return
         self._order.sent = last
-        await self._fill(missing)
+        if not await self._fill(missing):
+            return
         self._order.next = missing.following
         if self._newest is not None:
             # A whole window of deliveries may be missing: no later one would make the consumer send more.
@@ -144,7 +145,8 @@ class OrderedReader(Reader):
                 case Deliver(messages):
                     await self._hand_on_all(messages)
                 case Missing():
-                    await self._fill(step)
+                    if not await self._fill(step):
+                        return
                 case CheckStream():
                     await self._revive()
                     if self.consumer.inbox != inbox:
@@ -166,17 +168,23 @@ class OrderedReader(Reader):
         if waiting is not None:
             await waiting
 
-    async def _fill(self, missing: Missing) -> None:
-        """Read the missing messages after `handled` again."""
+    async def _fill(self, missing: Missing) -> bool:
+        """Read the missing messages after `handled` again.
+
+        Return False if the connection is lost before that is done. The stream has to be checked first, because it may
+        have lost its end. After the check, a heartbeat shows that the rest is missing.
+        """
         plan, order, upto = self.plan, self._order, missing.upto
         if upto <= order.handled:
-            return
+            return True
+        if self._must_check:
+            return False
         self._remember_pause()  # deliveries are also missing after a server's restart
         before, start, first = self._counters.received, order.handled, order.next
         stream = Replay(self.connection.api, plan.stream, plan.filters, plan.headers_only, plan.direct)
         failures = 0
         try:
-            while order.handled < upto:
+            while order.handled < upto and not self._must_check:
                 try:
                     await self._read_again(stream, missing)
                 except ApiError as error:
@@ -192,18 +200,24 @@ class OrderedReader(Reader):
                     break
         finally:
             self.waits_for = ""
+        is_done = order.handled >= upto or not self._must_check
+        if not is_done:
+            missing = Missing(order.handled, order.next)
         recovered = self._counters.received - before
-        self._log.info("reader.recovered", consumer=self.consumer.name, messages=recovered, upto=upto)
+        self._log.info("reader.recovered", consumer=self.consumer.name, messages=recovered, upto=missing.upto)
         self._sink.vanished(order.filled(missing, start, first, recovered))
         last = AckReply.parse(order.last_reply) if order.last_reply else None
         is_read = last is not None and (last.stream_sequence, last.consumer_sequence) == (upto, missing.following - 1)
-        if plan.position == "confirmed" and not is_read:
+        if plan.position == "confirmed" and is_done and not is_read:
             await self._confirm(self.consumer.reply(upto, missing.following - 1))
+        return is_done
 
     async def _read_again(self, stream: Replay, missing: Missing) -> None:
         order = self._order
         async with contextlib.aclosing(stream.between(order.handled + 1, missing.upto)) as batches:
             async for batch in batches:
+                if self._must_check:
+                    return
                 order.next = min(order.next + len(batch), missing.following)
                 if self.plan.position == "confirmed":
                     batch = self.consumer.numbered(batch, order.next - 1)
@@ -230,9 +244,8 @@ class OrderedReader(Reader):
         self._last_read = asyncio.get_running_loop().time()
         # Deliveries that the durable consumer sent to an earlier process. New deliveries wait in the queue.
         missing = Missing(int(delivered["stream_seq"]), int(delivered["consumer_seq"]) + 1)
-        if missing.following > order.next:
-            await self._fill(missing)
-        order.next = missing.following
+        if missing.following <= order.next or await self._fill(missing):
+            order.next = missing.following
 
     async def _check(self) -> None:
         while not await self._is_sound():
@@ -274,8 +287,13 @@ class OrderedReader(Reader):
 
     @property
     def _is_interrupted(self) -> bool:
-        # The connection was lost since the check began, so the stream may have lost more.
+        # The connection was lost since the check began or the position was found, so the stream may have lost more.
         return self.connection.is_lost_since(self._losses)
+
+    @property
+    def _must_check(self) -> bool:
+        # If a reader that acknowledges nothing closes, the next process does not read these messages.
+        return self._is_interrupted and not (self._life.closes and self.plan.position != "confirmed")
 
     async def _keep_beginning(self, after: int) -> None:
         """Keep the time of the message after which the next consumer begins, as the stream holds it at this check."""

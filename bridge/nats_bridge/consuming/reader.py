@@ -163,11 +163,11 @@ class Reader(ABC):
         known = self._life.state in ("flowing", "busy", "draining", "finishing", "closed")
         return known and not self._life.uncertain and not self.waits_for
 
-    async def open(self, handled: int, info: Json, *, is_uncertain: bool = False) -> None:
+    async def open(self, handled: int, info: Json, *, losses: int | None = None) -> None:
         """Start delivering the messages after stream sequence `handled` of the stream with this `STREAM.INFO`.
 
         Args:
-            is_uncertain: whether the connection was lost since `handled` was found.
+            losses: how often the connection had been lost when `handled` was found; None for as often as now.
 
         Raises:
             RuleRefusedError: another process is bound to the durable consumer.
@@ -180,7 +180,7 @@ class Reader(ABC):
         created = f"$JS.EVENT.ADVISORY.STREAM.CREATED.{self.plan.stream}"
         self._creations = await self.connection.client.subscribe_batches(created, self._on_creations, lambda *_: None)
         self._life.happened("open")  # until the consumer's own sequences are known, batches have to wait
-        if is_uncertain:
+        if losses is not None and self.connection.is_lost_since(losses):
             self._lost_while_opening()
         self.connection.on_disconnect(self._lost_while_opening)
         try:
@@ -330,7 +330,7 @@ class Reader(ABC):
         self._arrived(batch)
 
     def _remember_pause(self) -> None:
-        if self.plan.position in ("sent", "confirmed") and (read := self._newest_read):
+        if self.plan.position in ("sent", "confirmed") and (read := self._newest_read or self.consumer.begins):
             self._pauses.remember(read)
 
     def _on_control(self, reply: bytes, block: bytes) -> None:

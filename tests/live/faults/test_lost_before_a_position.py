@@ -24,7 +24,7 @@ from tests.live.faults.power_cut import LostEnd, PowerCut
 from tests.live.leadership.leases import LONG, free, lease, write_lease
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Servers
-from tests.live.sidecar_process import Scene, sidecar_processes
+from tests.live.sidecar_process import Scene, Seen, differing, sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.tiers import by_turns
 from tests.live.until import until
@@ -57,6 +57,17 @@ async def _no_position(peer: RawPeer) -> None:
     config["description"] = config["description"].partition(" (done")[0]
     body = {"stream_name": "S", "config": config}
     assert "error" not in await peer.api(f"CONSUMER.DURABLE.CREATE.S.{DURABLE}", body)
+
+
+async def _delivered_in_vain(here: Scene, killed: RawPeer) -> None:
+    """Let the consumer deliver ten messages to a process that is killed before it acknowledges them."""
+    received = await killed.collect("killed")
+    config = (await here.durable())["config"] | {"deliver_subject": "killed"}
+    body = {"stream_name": "S", "config": config}
+    assert "error" not in await here.peer.api(f"CONSUMER.DURABLE.CREATE.S.{DURABLE}", body)
+    await here.load.burst(10)
+    await received.count(10)
+    await killed.close()
 
 
 @by_turns(
@@ -119,13 +130,7 @@ async def test_new_messages_before_deliveries_that_were_not_acknowledged(
         await here.load.burst(50)
         await here.bridged.until_sequence(50)
     await end.sync()
-    killed = await raw_peer(server.url)
-    received = await killed.collect("killed")
-    config = (await here.durable())["config"] | {"deliver_subject": "killed"}
-    assert "error" not in await peer.api(f"CONSUMER.DURABLE.CREATE.S.{DURABLE}", {"stream_name": "S", "config": config})
-    await here.load.burst(10)
-    await received.count(10)
-    await killed.close()
+    await _delivered_in_vain(here, await raw_peer(server.url))
     await end.lose(here.load.burst(3))
     async with running(settings):
         await here.load.burst(1)
@@ -254,6 +259,51 @@ async def test_an_end_that_is_lost_while_a_rule_starts(
             await here.bridged.count(seen + 71)
             assert bridge.runs[0].counters.shorter_streams == 1
     assert here.bridged.sequences[seen:] == list(range(51, 122))
+
+
+@by_turns("version, moment, is_lost", VERSIONS, ["take over", "read again"], [True, False])
+async def test_an_end_that_is_lost_before_unacknowledged_messages_are_read(
+    version: str,
+    moment: str,
+    is_lost: bool,
+    native_server: Servers,
+    enduring_peer: OpenPeer,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The consumer has delivered them to a killed process. The next one loses its connection while it starts."""
+    server, peer, here = await _served(version, native_server, enduring_peer)
+    rule = here.rule(delivery="at_least_once", start="first")
+    end = LostEnd(server, peer, "S")
+    await here.load.burst(30)
+    await end.sync()
+    async with running(settings_for(server.url, rule, dialect="native")):
+        await here.load.burst(20)
+        await here.bridged.until_sequence(50)
+    await _delivered_in_vain(here, await raw_peer(server.url))
+    of_class, name = {"take over": (RuleConsumer, "take_over"), "read again": (OrderedReader, "_read_again")}[moment]
+    step = getattr(of_class, name)
+    async with cut_wire(server.url) as wire:
+
+        async def after_a_loss(*given: Any) -> Any:
+            monkeypatch.setattr(of_class, name, step)
+            wire.hold_back()
+            wire.cut()
+            if is_lost:
+                await end.lose(here.load.burst(60))
+            wire.let_through()
+            return await step(*given)
+
+        monkeypatch.setattr(of_class, name, after_a_loss)
+        async with running(settings_for(wire.url, rule, dialect="native")) as bridge:
+            await here.load.burst(1)
+            await here.bridged.until_sequence(91 if is_lost else 61)
+            assert bridge.runs[0].counters.shorter_streams == is_lost
+    again, read = Seen(), here.bridged.messages[50:]
+    # The consumer may have sent the lost messages again before the power cut.
+    again.messages = read[-61:] if is_lost and moment == "read again" else read
+    assert again.sequences == list(range(31, 92) if is_lost else range(51, 62))
+    assert differing(again, here.native) == []
 
 
 @pytest.mark.parametrize("version", ["2.9.10", "2.15.3"])

@@ -50,9 +50,9 @@ async def _store(peer: RawPeer, messages: int) -> None:
 
 
 @pytest.mark.usefixtures("any_pause", "quick_reconnects")
-@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+@by_turns("delivery, by", ["at_least_once", "at_most_once"], ["this process", "an earlier process"])
 async def test_new_messages_under_sequences_that_were_read(
-    delivery: str, newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+    delivery: str, by: str, newest_version: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
     hub, leaf = _leaf(newest_version, native_server)
     peer, other = await enduring_peer(leaf.url), await enduring_peer(hub.url)
@@ -64,9 +64,13 @@ async def test_new_messages_under_sequences_that_were_read(
     end = LostEnd(leaf, peer, "S")
     await _store(peer, KEPT)
     await end.sync()
-    async with running(settings_for(hub.url, rule, connections=connections)) as sidecar:
+    await _store(peer, LOST)
+    settings = settings_for(hub.url, rule, connections=connections)
+    if by == "an earlier process":
+        async with running(settings):
+            await seen.count(KEPT + LOST)
+    async with running(settings) as sidecar:
         counters = sidecar.supervisors[0].counters
-        await _store(peer, LOST)
         await seen.count(KEPT + LOST)
         await end.lose(_store(peer, NEW))
         again = list(range(KEPT + 1, KEPT + NEW + 1))

@@ -205,14 +205,13 @@ class RepublishRun(RuleRun):
             begins = await message_at(replay.api, rule.stream, handled)
             if not self._source.is_lost_since(losses):
                 consumer.begins = begins
-        is_uncertain = self._source.is_lost_since(losses)
         if self.begins_at_end and resumed is None and handled:
             self._warn_of_beginning(handled)
         self._resumed_at = KeptPosition(rule.stream, handled, consumer.begins.time_ns if consumer.begins else 0)
         if rule.durable:
             self._context.term.keep(self._position_to_keep)
         await self._follower.begin(handled)
-        await self._reader.open(handled, self._info, is_uncertain=is_uncertain)
+        await self._reader.open(handled, self._info, losses=losses)
         self._watcher = asyncio.create_task(LagWatch(rule.name, self._source, self._reader, self._backlog).run())
         self._say_side_effects()
         if at_least_once and rule.durable and int(config.get("max_msgs_per_subject", -1)) > 0:
