@@ -21,6 +21,7 @@ REMOVALS = {"messages deleted", "source purged"}
 ELECTION = "power cut of a stream"
 """A fault in which a stream loses its end, while the connections stay."""
 _CALM = 1.0  # seconds after a disturbance until the sidecar receives every report of a removal
+_REPORTED = 0.6  # seconds after a removal until its report has arrived at the latest
 _NOTICED = 20.0  # seconds after which a reader has noticed at the latest that its stream has lost its end
 _OVERLAP = 11.0  # seconds in which two processes can run next to each other
 _DISTURBED = re.compile(r"(?:connection|leadership|reader|sidecar)\.|rule\.(?:ready|stopped)$")  # what it logs then
@@ -58,7 +59,13 @@ class Observed:
             self._elections.append(self._now())
         if kind not in REMOVALS:
             self._disturbances += 1 if begins else -1
-            self._calm_since = self._now()
+            self._disturbed()
+
+    def _disturbed(self) -> None:
+        """Note that reports of removals are lost now, so nobody can count these."""
+        now = self._calm_since = self._now()
+        for rule, wrong in self._wrong.items():
+            self._wrong[rule] = {at: text for at, text in wrong.items() if at < now - _REPORTED}
 
     def removed(self, stream: str, sequences: Iterable[int], *, is_reported: bool) -> None:
         """Note that the run removes messages, and whether every process can receive the report."""
@@ -77,7 +84,7 @@ class Observed:
         elif name in ("rule.lead_lost", "rule.ended_at_once", "rule.stopped"):
             self._run_ends(event, (pid, rule))
         if _DISTURBED.match(name):
-            self._calm_since = self._now()
+            self._disturbed()
 
     def has_read(self, pid: int, data: bytes) -> None:
         """Note deliveries that a process reads from a connection."""
