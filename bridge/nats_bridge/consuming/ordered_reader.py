@@ -48,6 +48,7 @@ class OrderedReader(Reader):
     """Reads one stream for one rule, and reads missing messages again."""
 
     _losses = 0  # of the connection, when the last check began, or the position was found
+    _lost_after: int | None = None  # the resume point of a lost end that the sink knows, until the consumer moves back
 
     async def open(self, handled: int, info: Json, *, losses: int | None = None) -> None:
         """Start delivering; see `Reader`."""
@@ -274,7 +275,10 @@ class OrderedReader(Reader):
                     return False
             elif info is not None and not await self._replace_edited(stream, info):
                 await self._give_up_lost(stream)
-                return await self._resume(info)
+                if self._is_taken(info):
+                    return False
+                if self.consumer.delivers_here(info):
+                    return await self._resume(info)
             self._counters.recreated_consumers += 1
             self._log.warning("reader.consumer_recreated", consumer=self.consumer.name, after=self.handled)
             # The new consumer begins after `handled`, so everything up to there must be confirmed.
@@ -306,8 +310,6 @@ class OrderedReader(Reader):
     async def _resume(self, info: Json) -> bool:
         """Continue with the consumer; see `_is_sound`."""
         consumer = self.consumer
-        if self._is_taken(info):
-            return False
         if self._is_silent and not info.get("push_bound"):
             self._log.warning("reader.unbound", consumer=consumer.name)
             if self._subscription is None:  # the connection was lost during the check
@@ -328,7 +330,7 @@ class OrderedReader(Reader):
             RuleRefusedError: that process needs no lease.
         """
         consumer = self.consumer
-        if info is None or consumer.delivers_here(info):
+        if info is None or consumer.is_ours(info):
             return False
         if any(edit.field == "deliver_subject" for edit in consumer.edits(info)):
             return False
@@ -405,6 +407,7 @@ class OrderedReader(Reader):
             # A power cut has taken all messages, and this consumer is after the first new ones.
             await consumer.delete()
         self._lives -= lives
+        self._lost_after = None
         self._counters.recreated_streams += max(lives, 1)
         self._log.warning("reader.stream_recreated", created=stream["created"])
         if lives > 1:
@@ -455,10 +458,14 @@ class OrderedReader(Reader):
         Return False if the connection is lost before the consumer is moved back.
         """
         last = int(stream["state"]["last_seq"])
-        self._log.warning("reader.stream_shorter", position=self.handled, last_sequence=last, after=resume_after)
-        # Before the sink forgets its position: a later confirmation would acknowledge lost messages.
-        await self._sink.settled()
-        await self._sink.stream_shortened(stream, resume_after)
+        if self._lost_after == resume_after:  # a check was interrupted, or the server did not answer it
+            await self._sink.read_on(stream, resume_after)
+        else:
+            self._log.warning("reader.stream_shorter", position=self.handled, last_sequence=last, after=resume_after)
+            # Before the sink forgets its position: a later confirmation would acknowledge lost messages.
+            await self._sink.settled()
+            await self._sink.stream_shortened(stream, resume_after)
+            self._lost_after = resume_after
         if self._is_interrupted:
             return False
         await self._drop_deliveries()
@@ -471,6 +478,7 @@ class OrderedReader(Reader):
         self._seen = KnownStream.of(stream)
         self._pauses.forget()
         self._order.resume(resume_after)
+        self._lost_after = None
         return True
 
     async def _usable_consumer(self) -> Json | None:

@@ -103,7 +103,7 @@ class RuleConsumer:
         self.fence = fence
         self._has_lease = fence is not ALWAYS_OPEN
         self._marked = False
-        self._delivered_to = ""  # the inbox that the durable consumer was given last
+        self._delivered_to = ""  # the inbox that the consumer was given last
         self.inbox = ""
         self.name = ""
         self.limit: int | None = None
@@ -385,7 +385,7 @@ class RuleConsumer:
             release_name(plan.stream, self.name)  # the name of the previous consumer
             prefix = replay.name_prefix(config)
             info = await self._api.create_ephemeral(plan.stream, config, "read", prefix)
-            self.name, self._config = info["name"], info["config"]
+            self.name, self._config, self._delivered_to = info["name"], info["config"], self.inbox
             return
         try:
             start = {"deliver_policy": "all"} if plan.work_queue else begins
@@ -430,6 +430,10 @@ class RuleConsumer:
     def delivers_here(self, info: Json) -> bool:
         """Return whether it still delivers to the inbox."""
         return bool(info["config"].get("deliver_subject") == self.inbox)
+
+    def is_ours(self, info: Json) -> bool:
+        """Return whether it delivers to the inbox, or still to the previous one of this process."""
+        return info["config"].get("deliver_subject") in (self.inbox, self._delivered_to)
 
     def last_delivered_here(self, info: Json) -> tuple[int, int] | None:
         """Return the stream and consumer sequence of the last delivery to the inbox; None if unknown."""

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from nats_bridge.app.sidecar import Sidecar
-from nats_bridge.errors import RuleRefusedError
+from nats_bridge.consuming.rule_consumer import RuleConsumer
+from nats_bridge.errors import ApiError, RuleRefusedError
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.faults.power_cut import PowerCut
@@ -57,6 +58,28 @@ async def test_republish(
             seen.messages[KEPT + LOST :] for seen in (here.bridged, here.native)
         )
         assert differing(here.bridged, here.native) == []
+        assert bridge.runs[0].counters.shorter_streams == 1
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+async def test_a_lost_end_counts_once_though_a_check_gets_no_answer(
+    delivery: str,
+    newest_version: str,
+    native_server: Servers,
+    enduring_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    move_back = RuleConsumer.move_back
+
+    async def unanswered(*_: Any) -> None:
+        monkeypatch.setattr(RuleConsumer, "move_back", move_back)
+        raise ApiError("no answer", description="timeout", retriable=True)
+
+    monkeypatch.setattr(RuleConsumer, "move_back", unanswered)
+    async with _half_lost(delivery, MORE, newest_version, native_server, enduring_peer) as (here, power, bridge):
+        power.back()
+        await here.bridged.count(KEPT + LOST + MORE)
+        assert here.bridged.sequences == [*range(1, KEPT + LOST + 1), *range(KEPT + 1, KEPT + MORE + 1)]
         assert bridge.runs[0].counters.shorter_streams == 1
 
 
