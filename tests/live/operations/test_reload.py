@@ -104,6 +104,7 @@ async def test_every_edit_resumes_from_the_same_position(
         # While no replica runs the rule, messages wait for it.
         await bridge.applied(here.rule(name="elsewhere", durable=False))
         await peer.store(f"{here.name}.s".encode(), b"x")
+        await here.bridged.until_sequence(5 * len(steps) + 1)
     assert here.bridged.sequences == list(range(1, 5 * len(steps) + 2))
 
 
@@ -270,7 +271,8 @@ async def test_a_changed_rule_keeps_its_lead(
     """Another replica may not have the new file yet."""
     url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("lead"))
-    more = {"leadership": {"bucket": unique_name("leases"), "ttl": 2}}
+    more = {"leadership": {"bucket": unique_name("leases"), "ttl": LONG}}
+    await free(here.peer, more["leadership"]["bucket"])
     async with reloading(url, tmp_path, here.rule(), **more) as bridge:
         await until(lambda: bridge.supervisor("rule").ready and bridge.supervisor("rule").leader is True)
         term = bridge.supervisor("rule").term
@@ -281,7 +283,7 @@ async def test_a_changed_rule_keeps_its_lead(
         await here.peer.store(f"{here.name}.x".encode())
         await here.bridged.until_sequence(2)
         assert bridge.supervisor("rule").term is term
-        facts = await bridge.reload(here.rule(), leadership={**more["leadership"], "ttl": 3})
+        facts = await bridge.reload(here.rule(), leadership={**more["leadership"], "ttl": LONG - 1})
         assert "leadership: read only at the start" in facts.reason
     assert here.bridged.sequences == [1, 2]
 
