@@ -8,7 +8,7 @@ import signal
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.client import delivery_limit
+from nats_bridge.client import delivery_limit, ended_connections
 from nats_bridge.kinds.copying.writing import publishing
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies, record_of
@@ -17,9 +17,17 @@ from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Name, Servers, SharedServers
 from tests.live.sidecar_process import Load, Scene, Seen
 from tests.live.sidecars import running, settings_for
-from tests.live.until import until
+from tests.live.until import LIMIT, until
 
 pytestmark = pytest.mark.usefixtures("quick_reconnects")
+
+
+@pytest.fixture
+def patient_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server says why it ended a connection, and the limit stays, however slow the machine is."""
+    monkeypatch.setattr(delivery_limit, "_SOON", 3600.0)
+    monkeypatch.setattr(delivery_limit, "_CALM", 3600.0)
+    monkeypatch.setattr(ended_connections, "_SAME_SERVER", LIMIT)
 
 
 ROOM = 160_000  # bytes
@@ -140,6 +148,7 @@ async def test_a_limit_lowered_at_run_time_keeps_back_only_larger_messages(
         assert sorted(set(seen.sequences)) == [number for number in range(1, 31) if number % 3]
 
 
+@pytest.mark.usefixtures("patient_limit")
 async def test_copies_progress_though_slow_consumers_are_disconnected_early(
     twin_version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
@@ -161,6 +170,7 @@ async def test_copies_progress_though_slow_consumers_are_disconnected_early(
         assert limits == sorted(set(limits), reverse=True)
 
 
+@pytest.mark.usefixtures("patient_limit")
 async def test_a_position_moves_on_though_slow_consumers_are_disconnected(
     newest_version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
