@@ -16,6 +16,7 @@ from tests.live.raw_messages import OpenPeer
 from tests.live.republish.newer_streams import MINUTE, MIXES, config_of, filled
 from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
+from tests.live.until import until
 
 ACTING = re.compile(rb"(?<=\nNats-)(?=Incr:|Schedule|TTL:|Rollup:|Batch-)")
 LAST_SEQUENCE = re.compile(rb"(?<=\nNats-Last-Sequence: )[0-9]+")
@@ -123,8 +124,13 @@ async def test_a_paused_consumer_of_a_rule_delays_and_loses_nothing(
         assert pause["paused"]
         for number in range(1, 4):
             await peer.store(f"{name}.a".encode(), b"%d" % number)
-        waiting = (await peer.api(f"CONSUMER.INFO.{name}.{consumer}"))["num_pending"]
-        assert waiting == 3
+
+        async def all_wait() -> bool:
+            # The stream's answer can come before its consumers know of the message.
+            return bool((await peer.api(f"CONSUMER.INFO.{name}.{consumer}"))["num_pending"] == 3)
+
+        await until(all_wait)
+        assert bridged.messages == []
         await peer.api(f"CONSUMER.PAUSE.{name}.{consumer}", {})
         await bridged.count(3)
         assert sidecar.runs[0].error is None
