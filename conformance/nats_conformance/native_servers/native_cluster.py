@@ -71,6 +71,7 @@ class NativeCluster(Lifetime):
                 if ports_are_known:
                     raise
                 for node in self.nodes:
+                    node.close()
                     shutil.rmtree(node.store_dir, ignore_errors=True)
                 self.nodes.clear()
             except NoLeaderError:
@@ -124,6 +125,12 @@ class NativeCluster(Lifetime):
         """End all nodes; their stores stay."""
         for node in self.nodes:
             node.stop()
+
+    def close(self) -> None:
+        """End all nodes, and give up their ports and the temporary directory."""
+        for node in self.nodes:
+            node.close()
+        super().close()
 
     def interrupt(self) -> None:
         """Kill all nodes. A `start` that waits for a leader in another thread then fails."""

@@ -2,18 +2,21 @@
 
 A server is ready when it has logged so. In every version from 2.9 to 2.15, with or without TLS, that line follows after
 the port listens and JetStream has recovered. Ports are below the range of outgoing connections, so the kernel gives
-them to no other process, and a restart finds its port free.
+them to no other process. On Linux, a bound socket keeps them from other callers of `free_port` while the server is
+down, so a restart finds its port free.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import random
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -103,6 +106,7 @@ class NativeServer(Lifetime):
         self.log_file = self.directory / "server.log"
         self.name = name or f"native-{self.directory.name}"
         self._process: subprocess.Popen[bytes] | None = None
+        self._kept_ports: list[int] = []  # file descriptors
 
     @property
     def url(self) -> str:
@@ -166,11 +170,13 @@ class NativeServer(Lifetime):
             raise ServersError(f"server {self.name} is running already")
         for _ in range(_TRIES):
             if self._port_is_ours:
+                self._give_up_ports()
                 self.port = free_port()
             if self._monitor and (self._port_is_ours or not self.monitor_port):
                 self.monitor_port = free_port()
             if _LEAF_PORT in self.config and (self._port_is_ours or not self.leaf_port):
                 self.leaf_port = free_port()
+            self._keep_ports()
             try:
                 self._launch()
             except PortTakenError:
@@ -188,6 +194,11 @@ class NativeServer(Lifetime):
     def kill(self) -> None:
         """End the server at once (SIGKILL), like a crash. The store stays as it is."""
         self._end(signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the server, and give up its ports and its temporary directory."""
+        super().close()
+        self._give_up_ports()
 
     def interrupt(self) -> None:
         """Kill the process. A `start` that waits for it in another thread then fails."""
@@ -250,6 +261,20 @@ class NativeServer(Lifetime):
                         self.log_tail(),
                     )
                 time.sleep(_POLL)
+
+    def _keep_ports(self) -> None:
+        # Linux lets several sockets with this option have an address, as long as one of them listens.
+        if sys.platform != "linux" or self._kept_ports:
+            return
+        for port in filter(None, (self.port, self.monitor_port, self.leaf_port)):
+            with socket.socket() as kept, contextlib.suppress(OSError):  # a server that does not get it says so
+                kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                kept.bind((HOST, port))
+                self._kept_ports.append(kept.detach())
+
+    def _give_up_ports(self) -> None:
+        while self._kept_ports:
+            os.close(self._kept_ports.pop())
 
     def _end(self, signal_number: signal.Signals) -> None:
         process = self._process

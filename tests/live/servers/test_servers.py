@@ -182,6 +182,17 @@ def test_a_port_taken_in_between_is_replaced(native_server: Make, monkeypatch: p
             assert second.port != first.port
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no second socket may have the address")
+def test_the_port_of_a_stopped_server_is_given_to_nobody(native_server: Make) -> None:
+    with native_server(NEWEST) as server, socket.socket() as other:
+        server.stop()
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", server.port))
+        server.start()
+        server.close()
+        other.bind(("127.0.0.1", server.port))
+
+
 def test_without_jetstream_no_store_is_made(native_server: Make, tmp_path: Path) -> None:
     with native_server(NEWEST, jetstream=False, directory=tmp_path / "core") as server:
         assert server.running
