@@ -26,8 +26,11 @@ from tests.chaos.story import Story
 from tests.chaos.surroundings import Surroundings, Topology
 from tests.chaos.workload import ADVISORY, Listener, Producer, Worker
 
-_STILL = 60.0
-"""Seconds without any progress, after the last fault was healed, that count as stuck."""
+_STILL = 120.0
+"""Seconds without any progress, after the last fault was healed, that count as stuck.
+
+A rule that has failed six times in a row is started again only after a minute.
+"""
 _REST = 5.0
 """Seconds in which nothing changes that count as come to rest."""
 
