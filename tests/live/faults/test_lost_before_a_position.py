@@ -168,7 +168,8 @@ async def test_a_stop_acknowledges_only_a_message_that_the_stream_holds(
             wire.let_through()
             await stopping
     await peer.flushed()
-    assert len(acknowledgements.messages) == (0 if is_lost else 1)
+    # It is sent again if its answer comes late.
+    assert len({subject for subject, *_ in acknowledgements.messages}) == (0 if is_lost else 1)
 
 
 @by_turns("version, delivery", VERSIONS, ["at_least_once", "at_most_once"])
