@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import structlog
 
+from nats_bridge.consuming import lag, reader
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecar_process import Scene, differing
 from tests.live.sidecars import running, settings_for
 from tests.live.tiers import by_turns
-from tests.live.until import until
+from tests.live.until import LIMIT, until
 
 DELIVERIES = ["at_most_once", "at_least_once"]
 VERSIONS = ["2.9.10", pytest.param("2.10.27", marks=pytest.mark.exhaustive), "2.15.3"]
@@ -67,7 +68,13 @@ async def test_a_filter_that_selects_nothing_of_the_rule(
 
 @by_turns("version, delivery, everything", VERSIONS, DELIVERIES, [True, False])
 async def test_a_filter_that_selects_some_messages(
-    version: str, delivery: str, everything: bool, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    version: str,
+    delivery: str,
+    everything: bool,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At most once: those it left out before it was noticed are counted as lost. At least once: nothing is."""
     url = await servers.url(version)
@@ -76,8 +83,11 @@ async def test_a_filter_that_selects_some_messages(
     async with running(settings_for(url, here.rule(delivery=delivery), dialect="native")) as bridge:
         await here.load.burst(20)
         await here.bridged.count(20)
-        await _edit(here, **change)
-        await here.load.burst(200)
+        with monkeypatch.context() as unseen:  # until the filter has left something out
+            unseen.setattr(reader, "_COMPARED_BEATS", 10_000)
+            unseen.setattr(lag, "QUIET", LIMIT)
+            await _edit(here, **change)
+            await here.load.burst(200)
         await until(lambda: _is_repaired(here, **change))
         end = await here.end()
         await here.bridged.until_sequence(end)
