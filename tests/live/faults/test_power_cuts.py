@@ -155,6 +155,16 @@ async def _lose_half(
     await power.lose()
 
 
+def _answered(here: Copies, bridge: Sidecar) -> Callable[[int], Awaitable[None]]:
+    """Wait until the target holds so many messages, and the rule knows it: unanswered copies would be sent again."""
+
+    async def answered(messages: int) -> None:
+        await here.holds(messages)
+        await until(lambda: not bridge.runs[0].has_work)
+
+    return answered
+
+
 async def _numbered(here: Copies, first: int, messages: int) -> None:
     """Messages with ids of their publisher."""
     for number in range(first, first + messages):
@@ -188,7 +198,7 @@ async def test_the_source_of_copies(
             connections = {"default": {"servers": [target.url]}, "source": {"servers": [power.url]}}
             rule = here.rule(entry={"from": "source"})
             async with running(settings_for(target.url, rule, connections=connections)) as bridge:
-                await _lose_half(power, store, here.holds)
+                await _lose_half(power, store, _answered(here, bridge))
                 await store(KEPT + LOST + 1, following)
                 for sequence in deleted:
                     assert (await peer.api("STREAM.MSG.DELETE.S", {"seq": sequence}))["success"]
@@ -237,7 +247,7 @@ async def test_the_target_of_copies(
             connections = {"default": {"servers": [power.url]}, "source": {"servers": [server.url]}}
             rule = here.rule(entry={"from": "source"})
             async with running(settings_for(power.url, rule, connections=connections)) as bridge:
-                await _lose_half(power, lambda _, messages: load.burst(messages), here.holds)
+                await _lose_half(power, lambda _, messages: load.burst(messages), _answered(here, bridge))
                 for _ in range(others):
                     await target_peer.store(f"{here.target}.other".encode())
                 power.back()
@@ -340,9 +350,11 @@ async def _in_flight_after_a_loss(
                 if kept:
                     await load.burst(kept)
                     await until(lambda: ends_at(kept))
+                    await until(lambda: not bridge.runs[0].has_work)
                 await power.sync()
                 await load.burst(LOST - kept)
                 await until(lambda: ends_at(LOST))
+                await until(lambda: not bridge.runs[0].has_work)  # or unanswered copies would be sent again
                 await power.lose()
                 await (load if subjects > 1 else Load(peer, "S", subjects)).burst(in_flight)
                 async with running(settings_for(server.url, elsewhere.rule())):
@@ -383,10 +395,11 @@ async def test_counters_of_the_target_of_copies(
             ]
             rule = {"name": "sums", "kind": "sources", "stream": "SUMS", "sources": sources}
             connections = {"default": {"servers": [power.url]}, "source": {"servers": [server.url]}}
-            async with running(settings_for(power.url, rule, connections=connections)):
+            async with running(settings_for(power.url, rule, connections=connections)) as bridge:
                 await add(1, 10, 0)
                 await power.sync()
                 await add(2, 20, 2)
+                await until(lambda: not bridge.runs[0].has_work)
                 await power.lose()
                 power.back()
                 await holds(4)
@@ -402,8 +415,8 @@ async def test_source_and_target_of_copies_together(
         peer = await enduring_peer(server.url)
         here = await Copies.make(peer, "S")
         load = Load(peer, "S")
-        async with PowerCut.of(server, peer) as power, running(settings_for(power.url, here.rule())):
-            await _lose_half(power, lambda _, messages: load.burst(messages), here.holds)
+        async with PowerCut.of(server, peer) as power, running(settings_for(power.url, here.rule())) as bridge:
+            await _lose_half(power, lambda _, messages: load.burst(messages), _answered(here, bridge))
             await load.burst(MORE)
             power.back()
             await here.holds(KEPT + MORE)
@@ -428,7 +441,7 @@ async def test_a_mirror_with_the_sources_sequences_stops(
         async with PowerCut.of(server, peer) as power:
             connections = {"default": {"servers": [target.url]}, "source": {"servers": [power.url]}}
             async with running(settings_for(target.url, mirror, connections=connections)) as bridge:
-                await _lose_half(power, lambda _, messages: load.burst(messages), here.holds)
+                await _lose_half(power, lambda _, messages: load.burst(messages), _answered(here, bridge))
                 await load.burst(MORE)
                 power.back()
                 await until(lambda: bridge.error is not None)
