@@ -226,12 +226,14 @@ async def test_a_rule_that_loses_a_permission_fails_alone(
                 end = await here.end()
                 await readiness(sidecar, "[+] rule other", "[-] rule rule: failed: ", "[+] connections")
             assert "rule.failed" in {line["event"] for line in log}
-            failure = of(sidecar, "rule").failure
-            assert failure is not None
-            assert failure.again_at is not None
-            assert "publi" in str(failure.error)
-            state = json.loads((await get(sidecar, "/status"))[1])["rules"][0]
-            assert (state["ready"], state["again_at"] is None, state["failures"] > 0) == (False, False, True)
+
+            async def shows_the_failure() -> bool:
+                state = json.loads((await get(sidecar, "/status"))[1])["rules"][0]
+                is_tried_again = state["again_at"] is not None and state["failures"] > 0
+                return not state["ready"] and is_tried_again and "publi" in str(state["error"])
+
+            # Each time that it is tried again, it is ready until the server refuses the first message.
+            await until(shows_the_failure)
             await other.bridged.until_sequence(await other.end())
             assert not sidecar.finished.is_set()
             await restart("none")
@@ -411,7 +413,8 @@ async def test_a_start_without_a_quorum_waits(version: str, leadership: bool, mo
             for node in others:
                 await asyncio.to_thread(node.start)
             await until(lambda: bool(sidecar.supervisors) and of(sidecar, "r").state == "ready", 2 * LIMIT)
-            await until(lambda: of(sidecar, "r").counters().get("republished") == 3)
+            # A message that was sent again, because its answer came late, may be stored twice.
+            await until(lambda: of(sidecar, "r").counters().get("republished") == safe.last)
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------
@@ -421,14 +424,14 @@ async def test_a_sidecar_that_fails_fast_ends_with_its_first_rule(
     native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     async with native_server(NEWEST) as server:
-        here = await Copies.make(await raw_peer(server.url), "S")
+        # In memory: a file store that is created right behind its deletion may hold the old messages.
+        here = await Copies.make(await raw_peer(server.url), "S", source={"storage": "memory"})
         await here.peer.store(b"S.x", b"old")
         async with sidecar_processes(tmp_path) as start:
             process = await start(server.url, here.rule(), fail_fast=True)
             await process.ready()
             await here.holds(1)
-            await here.peer.api("STREAM.DELETE.S")
-            await here.peer.create_stream(name="S", subjects=["S.>"])
+            await here.peer.recreate_stream("S")
             await here.peer.store(b"S.x", b"new")
             assert await process.ended() == 2
             assert "new one" in (await process.said("sidecar.ended"))["reason"]
