@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
-from nats_bridge.client import waiting
+from nats_bridge.client import connection, waiting
 from nats_bridge.client.reconnect_schedule import ReconnectSchedule
 from nats_bridge.client.wire import WireClient
 from nats_conformance.native_servers import NativeServer, fetch
@@ -78,6 +78,12 @@ def native_server() -> Iterator[Callable[..., NativeServer]]:
     yield make
     for server in made:
         server.close()
+
+
+@pytest.fixture(autouse=True)
+def patient_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No connection is given up because a server is paused or delays its publisher, however slow the machine is."""
+    monkeypatch.setattr(connection, "_PING", LIMIT)
 
 
 @pytest.fixture

@@ -82,9 +82,8 @@ async def test_a_sidecar_that_was_stopped_resumes(
 
 
 async def test_a_network_that_swallows_everything_for_a_while(
-    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    monkeypatch.setattr(connection, "_PING", LIMIT)  # so the client does not give the connection up
     url, target = await servers.url(twin_version), await servers.url("2.15.3")
     three = await Three.make(url, target, unique_name("silent"), raw_peer)
     async with cut_wire(url) as wire:

@@ -16,7 +16,7 @@ import pytest
 import structlog.testing
 import trustme
 
-from nats_bridge.client import delivery_limit
+from nats_bridge.client import delivery_limit, ended_connections
 from nats_bridge.client.connection import Connection, open_connection
 from nats_bridge.client.reconnect_schedule import ReconnectSchedule
 from nats_bridge.client.server_pool import ServerPool
@@ -188,12 +188,13 @@ async def test_it_says_why_each_server_is_not_reached(
     twin_version: str, native_server: Servers, raw_peer: OpenPeer, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POD_NAME", "orders-7d9f")
+    monkeypatch.setattr(ServerPool, "patience", lambda _: LIMIT)  # or "no answer in time" could be a cause as well
     server = native_server(twin_version, monitor=True, name="n1")
     await asyncio.to_thread(server.start)
     here = await Scene.make(await raw_peer(server.url), "S")
     nothing = f"127.0.0.1:{free_port()}"
     address = server.url.partition("://")[2]
-    connection = {"servers": [server.url, NOWHERE, f"nats://{nothing}"]}
+    connection = {"servers": [server.url, NOWHERE, f"nats://{nothing}"], "connect_timeout": LIMIT}
     async with running(settings_for("", here.rule(), connections={"default": connection}, **FREE)) as bridge:
         named = [each["name"] for each in server.monitored("/connz")["connections"] if each.get("name")]
         assert named == ["nats-bridge@orders-7d9f"]
@@ -346,8 +347,7 @@ async def test_only_the_server_says_that_a_consumer_was_slow(
     version: str, account: str, native_server: Servers, raw_peer: OpenPeer, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery_limit, "_SOON", 3600.0)  # whatever time it takes here
-    # The client does not give the paused connection up, although 2.9 delays its publisher for many seconds.
-    monkeypatch.setattr("nats_bridge.client.connection._PING", LIMIT)
+    monkeypatch.setattr(ended_connections, "_SAME_SERVER", LIMIT)
     config = f"max_payload: 50000\nmax_pending: 100000\n{ACCOUNTS[account]}"
     user = {"user": "a", "password": Held("a")} if account != "global" else {}
 
