@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from nats_bridge.client.tasks import end_tasks
 
+_LONGEST_WORDS = 100  # bytes
 _TURNS = 4  # of the event loop, from accepting a connection to the first step of its task
 
 
@@ -65,7 +66,7 @@ class CutWire:
         return bool(self._passing)
 
     def fall_silent_after(self, words: bytes) -> None:
-        """Fall silent behind the next read that holds these words of the server's."""
+        """Fall silent behind the next read that holds the end of these words, of either end."""
         self._last_words = words
 
     def speak_again(self) -> None:
@@ -121,15 +122,17 @@ class CutWire:
             task.add_done_callback(self._passing.discard)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        before = b""  # the end of the last read, which may hold the beginning of the words
         try:
             while data := await reader.read(65536):
                 if self.is_silent:
                     self.held += data
                     await self._passable.wait()
                 writer.write(data)
-                if self._last_words and self._last_words in data:
+                if self._last_words and self._last_words in before + data:
                     self._last_words = b""
                     self.fall_silent()
+                before = (before + data[-_LONGEST_WORDS:])[-_LONGEST_WORDS:]
                 await writer.drain()
         except OSError:
             pass  # cut
