@@ -35,11 +35,13 @@ register(
 async def delete_marker_is_republished(laboratory: Laboratory) -> Facts:
     """Expire and delete the last message of subjects: an expiry's marker is republished; a delete leaves none."""
     account, received = await laboratory.republishing(
-        max_age=_SECOND, subject_delete_marker_ttl=60 * _SECOND, allow_msg_ttl=True, allow_rollup_hdrs=True
+        subject_delete_marker_ttl=60 * _SECOND, allow_msg_ttl=True, allow_rollup_hdrs=True
     )
     await account.publish_all("in.deleted", ["1"])
     await account.request("STREAM.MSG.DELETE.S", {"seq": 1})
     await account.publish_all("in.expired", ["2"])
+    # Not before: the message could expire before it is deleted.
+    await account.update("S", max_age=_SECOND, duplicate_window=_SECOND)
     marker = (await arrived(received, 3))[2].message
     return {
         "headers": headers_named(marker),

@@ -40,7 +40,7 @@ async def ttl_of_a_copy(laboratory: Laboratory) -> Facts:
     await account.create("SOURCE", sources=[{"name": "O"}])
     for copying in ("ALLOWS", "PLAIN", "SOURCE"):
         await account.connected_to_source(copying)
-    await account.publish_all("in.a", ["one"], ["Nats-TTL: 2s"])
+    await account.publish_all("in.a", ["one"], ["Nats-TTL: 10s"])  # longer than copying takes on a slow machine
     await account.publish_all("in.b", ["kept"])
     for copying in ("ALLOWS", "PLAIN", "SOURCE"):
         await account.reached(copying, 2)
