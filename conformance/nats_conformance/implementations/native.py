@@ -14,6 +14,7 @@ from nats_conformance.observation import Observation
 from nats_conformance.raw_client import Credentials, RawClient, shown_address
 from nats_conformance.relocation import Relocation, obstacle
 from nats_conformance.scenarios import play_scenario
+from nats_conformance.scenarios.waiting import has_ended
 from nats_conformance.stage import Stage
 from nats_conformance.subject import CannotPlay, SingleSubject
 from nats_transforms.dialect import dialect
@@ -77,9 +78,10 @@ class NativeSubject(SingleSubject):
             try:
                 with contextlib.suppress(SubjectError):
                     seen = await Stage(client).play(case, case.expected(self.identity.version))
+                ended = await has_ended(server, client)
             finally:
                 await client.close()
-            return replace(seen, facts={"server": "ended" if server.died else "running"})
+            return replace(seen, facts={"server": "ended" if ended else "running"})
 
     async def close(self) -> None:
         """End the server. Its store is deleted with the directory."""

@@ -8,7 +8,7 @@ from nats_conformance.scenarios.account import Account
 from nats_conformance.scenarios.laboratory import Laboratory
 from nats_conformance.scenarios.registry import Facts, scenario
 from nats_conformance.scenarios.texts import numbers_of, payloads_of, subjects_of
-from nats_conformance.scenarios.waiting import until
+from nats_conformance.scenarios.waiting import has_ended, until
 
 
 async def _on_disk(server: NativeServer, payload: bytes, *, times: int = 1) -> None:
@@ -24,13 +24,13 @@ async def _on_disk(server: NativeServer, payload: bytes, *, times: int = 1) -> N
     await until(written, f"{payload!r} in the files of the store")
 
 
-async def _after(laboratory: Laboratory, server: NativeServer, account: Account, subject: str) -> Facts:
+async def _after(server: NativeServer, account: Account, subject: str) -> Facts:
     """Return whether the server survives a publication, and whether its log gives the reason."""
     try:
         answer = await account.publish(subject, "x")
     except SubjectError:
         answer = {}
-    ended = await laboratory.has_ended(server, account)
+    ended = await has_ended(server, account.client)
     said = "panic: " in "\n".join(server.log_tail(400))
     return {"server": "ended" if ended else "running", "sequence": answer.get("seq"), "panic_in_log": said}
 
@@ -42,7 +42,7 @@ async def partition_zero_in_republish(laboratory: Laboratory) -> Facts:
     republish = {"src": "in.*", "dest": "out.{{partition(0,1)}}"}
     await account.create("S", subjects=["in.*"], republish=republish)
     received = await account.subscribe("out.>")
-    facts = await _after(laboratory, server, account, "in.a")
+    facts = await _after(server, account, "in.a")
     facts["republished_on"] = subjects_of(received)
     account = await laboratory.restart(server)
     facts["accepted_before_and_there_after_restart"] = (await account.info("S"))["config"]["republish"] == republish
@@ -55,7 +55,7 @@ async def partition_zero_at_ingress(laboratory: Laboratory) -> Facts:
     server, account = await laboratory.opened()
     transform = {"src": "in.*", "dest": "in.{{partition(0,1)}}"}
     await account.create("S", subjects=["in.*"], subject_transform=transform)
-    facts = await _after(laboratory, server, account, "in.a")
+    facts = await _after(server, account, "in.a")
     account = await laboratory.restart(server)
     return {**facts, "stored": subjects_of(await account.stored("S"))}
 
@@ -71,7 +71,7 @@ async def partition_zero_in_a_source(laboratory: Laboratory) -> Facts:
         await account.create("T", sources=[source])
         stored = subjects_of(await account.holding("T", 1))
     except SubjectError:
-        ended = await laboratory.has_ended(server, account)
+        ended = await has_ended(server, account.client)
         with contextlib.suppress(SubjectError):  # it may end before it is ready, or a moment later
             await server.started()
         await until(lambda: not server.running, "the second end of the server process")
@@ -85,7 +85,7 @@ async def partition_zero_in_a_mapping(laboratory: Laboratory) -> Facts:
     server, account = await laboratory.opened('mappings: {"in.*": "mapped.{{partition(0,1)}}"}')
     received = await account.subscribe("mapped.>")
     account.send("in.a")
-    ended = await laboratory.has_ended(server, account)
+    ended = await has_ended(server, account.client)
     return {"server": "ended" if ended else "running", "delivered_on": subjects_of(received)}
 
 
@@ -97,9 +97,9 @@ async def empty_mapping_destination(laboratory: Laboratory) -> Facts:
         return {"starts": False}
     server, account = await laboratory.opened(config)
     account.send("in.b")
-    before = await laboratory.has_ended(server, account)
+    before = await has_ended(server, account.client)
     account.send("in.a")
-    after = await laboratory.has_ended(server, account)
+    after = await has_ended(server, account.client)
     return {"starts": True, "ended_by_another_subject": before, "ended_by_a_matching_subject": after}
 
 
@@ -110,7 +110,7 @@ async def null_source(laboratory: Laboratory) -> Facts:
     code = None
     with contextlib.suppress(SubjectError):
         code = await account.refusal("STREAM.CREATE.S", {"name": "S", "sources": [None]})
-    ended = await laboratory.has_ended(server, account)
+    ended = await has_ended(server, account.client)
     return {"server": "ended" if ended else "running", "err_code": code}
 
 

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Self
 
 from nats_conformance.catalogue.case import Json
-from nats_conformance.errors import SubjectError
 from nats_conformance.native_servers import NativeCluster, NativeServer, ServersError, fetch
 from nats_conformance.native_servers.binary import version_of
 from nats_conformance.raw_client import Collected, Credentials, RawClient
 from nats_conformance.scenarios.account import REPUBLISH, Account
-from nats_conformance.scenarios.waiting import until
 
 
 class Laboratory:
@@ -113,14 +111,6 @@ class Laboratory:
         await account.create("O", subjects=["in.*"])
         await account.publish_all("in.a", payloads)
         return server, account
-
-    async def has_ended(self, server: NativeServer, account: Account) -> bool:
-        """Return whether the server process has ended, which would have closed this connection."""
-        try:
-            await account.client.flush()
-        except SubjectError:
-            await until(lambda: server.died, "the end of the server process")
-        return server.died
 
     def _folder(self, stem: str) -> Path:
         return Path(tempfile.mkdtemp(prefix=f"{stem}-", dir=self.directory))

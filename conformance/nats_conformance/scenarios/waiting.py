@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from nats_conformance.errors import SubjectError
-from nats_conformance.raw_client import LIMIT, Collected, Delivered
+from nats_conformance.native_servers import NativeServer
+from nats_conformance.raw_client import LIMIT, Collected, Delivered, RawClient
 
 _LOOK = 0.01
 _Found = TypeVar("_Found")
@@ -37,3 +38,12 @@ async def arrived(collected: Collected, count: int) -> list[Delivered]:
     """Return the first deliveries of a subscription, once it has `count` of them."""
     await until(lambda: len(collected.deliveries) >= count, f"message {count} of a subscription")
     return collected.deliveries[:count]
+
+
+async def has_ended(server: NativeServer, client: RawClient) -> bool:
+    """Return whether a server process has ended, which would have closed this connection a moment before."""
+    try:
+        await client.flush()
+    except SubjectError:
+        await until(lambda: server.died, "the end of the server process")
+    return server.died
