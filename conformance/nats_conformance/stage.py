@@ -138,6 +138,7 @@ class Stage:
                 await self._request(f"STREAM.PURGE.{self._moved.name(stream)}", moved)
             case Drop(stream):
                 await self._request(f"STREAM.DELETE.{self._moved.name(stream)}")
+                self._created.remove(self._moved.name(stream))
             case Settle(stream, messages):
                 await self.settle(stream, messages)
 
@@ -151,13 +152,13 @@ class Stage:
         is_new = verb == "CREATE" and addressed not in self._created
         if verb == "CREATE" and addressed == name:
             self._created.append(addressed)
-        answer = await self._answer(verb, addressed, moved, is_new=is_new)
+        answer = await self.answer(verb, addressed, moved, is_new=is_new)
         error = answer.get("error")
         if error is None:
             return Decision(config=answer["config"])
         return Decision(refusal=ExpectedRefusal(error.get("code"), error.get("err_code"), error.get("description")))
 
-    async def _answer(self, verb: str, addressed: str, config: Mapping[str, Json], *, is_new: bool) -> Json:
+    async def answer(self, verb: str, addressed: str, config: Mapping[str, Json], *, is_new: bool) -> Json:
         """Return the answer to a configuration, with the case's names.
 
         For a new stream, without remains of a deleted one.

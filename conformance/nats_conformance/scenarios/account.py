@@ -33,8 +33,10 @@ class Account:
         self._stage = Stage(client)
 
     async def create(self, name: str, **config: Json) -> dict[str, Any]:
-        """Send STREAM.CREATE, and return the configuration in the answer."""
-        answer = await self.request(f"STREAM.CREATE.{name}", {"name": name, **config})
+        """Send STREAM.CREATE, again if remains of a deleted stream are in the way, and return the configuration."""
+        answer = await self._stage.answer("CREATE", name, {"name": name, **config}, is_new=True)
+        if "error" in answer:
+            raise SubjectError(f"STREAM.CREATE.{name}: {answer['error'].get('description')}")
         created: dict[str, Any] = answer["config"]
         return created
 
