@@ -30,7 +30,7 @@ from nats_conformance.catalogue.case import (
 )
 from nats_conformance.errors import SubjectError
 from nats_conformance.observation import Decision, Observation, Stored
-from nats_conformance.raw_client import Collected, RawClient
+from nats_conformance.raw_client import LIMIT, Collected, RawClient
 from nats_conformance.relocation import HERE, Relocation
 from nats_conformance.subject import CannotPlay
 from nats_transforms.subject import matches
@@ -38,6 +38,8 @@ from nats_transforms.subject import matches
 _SETTLE_LIMIT = 60.0
 """Seconds after which a copying stream is observed even without the expected messages."""
 _LOOK = 0.01
+_READ = 1.0
+"""Seconds without a message after which a reader asks whether more will come."""
 _NEVER = -1
 _NO_TOKEN = frozenset(" .*>\t\r\n")
 _NO_ROOM = frozenset({10002, 10026, 10027, 10028, 10047, 10113, 10122})
@@ -250,7 +252,10 @@ class Stage:
             await asyncio.sleep(_LOOK)
 
     async def stored(self, stream: str) -> tuple[Stored, ...]:
-        """Return the messages in a stream, as bytes; none if it does not exist."""
+        """Return the messages in a stream, as bytes; none if it does not exist.
+
+        Its limits and rollups may remove some of them meanwhile.
+        """
         name = self._moved.name(stream)
         info = await self.client.api(f"STREAM.INFO.{name}")
         if "error" in info or not info["state"]["messages"]:
@@ -262,12 +267,13 @@ class Stage:
             config = {"deliver_subject": inbox, "ack_policy": "none", "mem_storage": True}
             if info["config"].get("retention", "limits") != "limits":
                 config = {"deliver_subject": inbox, "ack_policy": "none", "direct": True}
-            await self._request(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": config})
+            reader = await self._request(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": config})
             wanted = info["state"]["messages"]
-            async with asyncio.timeout(_SETTLE_LIMIT):
-                while len(collected.deliveries) < wanted:
-                    await self.client.flush()
-                    await asyncio.sleep(0)
+            async with asyncio.timeout(LIMIT):
+                while not await self.client.arrived(collected, wanted, _READ):
+                    seen = await self._request(f"CONSUMER.INFO.{name}.{reader['name']}")
+                    if not seen["num_pending"] and seen["delivered"]["consumer_seq"] == len(collected.deliveries):
+                        break
         except TimeoutError:
             raise SubjectError(
                 f"stream {stream!r}: {len(collected.deliveries)} of {wanted} messages were read"
