@@ -10,14 +10,14 @@ from textwrap import dedent
 import pytest
 
 from nats_conformance import stage as stage_module
-from nats_conformance.catalogue.case import Case
+from nats_conformance.catalogue.case import Case, Message
 from nats_conformance.catalogue.reading import read_text
 from nats_conformance.errors import SubjectError
 from nats_conformance.implementations.native import RunningServer
 from nats_conformance.judging import mismatches
 from nats_conformance.native_servers import NativeServer, fetch
 from nats_conformance.observation import Observation
-from nats_conformance.raw_client import RawClient
+from nats_conformance.raw_client import Collected, RawClient
 from nats_conformance.stage import Stage
 from nats_conformance.subject import CannotPlay
 from nats_transforms.dialect import server_dialect
@@ -243,6 +243,25 @@ async def test_copies_that_never_come_are_given_up(stage: Stage, monkeypatch: py
     )
     found = list(mismatches(case.expectation, await played(stage, case)))
     assert [each.where for each in found if each.observed == "nothing"][-1] == "stored.T[1]"
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+async def test_messages_that_are_removed_while_a_stream_is_read(
+    kept: int, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = stage.client
+    await stage.set_up({"name": "S", "subjects": ["in.*"]})
+    for _ in range(3):
+        await client.ask(Message(b"in.a"))
+    subscribe = client.subscribe
+
+    async def removing(subject: bytes) -> Collected:
+        await client.api("STREAM.PURGE.S", {"keep": kept})
+        return await subscribe(subject)
+
+    monkeypatch.setattr(client, "subscribe", removing)
+    assert [each.sequence for each in await stage.stored("S")] == [3] * kept
+    await stage.clean_up()
 
 
 async def test_the_stored_messages_of_a_work_queue_are_seen(stage: Stage) -> None:
