@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from nats_bridge.settings import Settings
-from nats_conformance.native_servers import NativeServer, free_port
-from nats_conformance.native_servers.native_server import HOST
+from nats_conformance.native_servers import NativeServer
+from nats_conformance.native_servers.native_server import HOST, LEAF_LISTENER
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Servers
 from tests.live.sidecars import settings_for
@@ -31,9 +31,8 @@ class Domains:
 
 async def linked_domains(version: str, native_server: Servers, raw_peer: OpenPeer) -> Domains:
     """Both servers, when the hub reaches the leaf's domain."""
-    port = free_port()
-    hub = native_server(version, config=f'leafnodes {{listen: "{HOST}:{port}"}}\njetstream {{domain: hub}}').start()
-    remote = f'leafnodes {{remotes: [{{url: "nats-leaf://{HOST}:{port}"}}]}}\njetstream {{domain: leaf}}'
+    hub = native_server(version, config=f"leafnodes {{{LEAF_LISTENER}}}\njetstream {{domain: hub}}").start()
+    remote = f'leafnodes {{remotes: [{{url: "nats-leaf://{HOST}:{hub.leaf_port}"}}]}}\njetstream {{domain: leaf}}'
     leaf = native_server(version, config=remote).start()
     at_hub, at_leaf = await raw_peer(hub.url), await raw_peer(leaf.url)
 

@@ -11,8 +11,7 @@ import structlog.testing
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.permissions.granting import as_text, grants_of
 from nats_bridge.settings import Settings
-from nats_conformance.native_servers import free_port
-from nats_conformance.native_servers.native_server import HOST
+from nats_conformance.native_servers.native_server import HOST, LEAF_LISTENER
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.servers.domains import Domains, Servers, linked_domains
@@ -160,13 +159,13 @@ async def test_the_printed_permissions_suffice(twin_version: str, native_server:
         secret.flush()
         allowed = as_text(grants_of(settings("nats://127.0.0.1:4222", secret.name)))
         users = f"{{user: admin, password: p}}\n{{user: u, password: p\n{allowed}\n}}"
-        port = free_port()
         hub = native_server(
             twin_version,
-            config=f'leafnodes {{listen: "{HOST}:{port}"}}\njetstream {{domain: hub}}\n'
+            config=f"leafnodes {{{LEAF_LISTENER}}}\njetstream {{domain: hub}}\n"
             f"accounts {{A {{jetstream: enabled, users: [\n{users}\n]}}}}",
         ).start()
-        remote = f'leafnodes {{remotes: [{{url: "nats-leaf://admin:p@{HOST}:{port}"}}]}}\njetstream {{domain: leaf}}'
+        url = f"nats-leaf://admin:p@{HOST}:{hub.leaf_port}"
+        remote = f'leafnodes {{remotes: [{{url: "{url}"}}]}}\njetstream {{domain: leaf}}'
         leaf = native_server(twin_version, config=remote).start()
         at_leaf = await raw_peer(leaf.url)
         at_hub = await raw_peer(hub.url.replace("nats://", "nats://admin:p@"))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nats_conformance.native_servers import free_port
-from nats_conformance.native_servers.native_server import HOST
+from nats_conformance.native_servers.native_server import HOST, LEAF_LISTENER
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import Servers
 from tests.live.sidecars import running, settings_for
@@ -13,9 +12,8 @@ from tests.live.until import until
 async def test_a_rule_works_on_through_a_second_start_and_a_restart_of_the_leaf(
     twin_version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
-    port = free_port()
-    native_server(twin_version, config=f'leafnodes {{listen: "{HOST}:{port}"}}\njetstream {{domain: hub}}').start()
-    remote = f'leafnodes {{remotes: [{{url: "nats-leaf://{HOST}:{port}"}}]}}\njetstream {{domain: leaf}}'
+    hub = native_server(twin_version, config=f"leafnodes {{{LEAF_LISTENER}}}\njetstream {{domain: hub}}").start()
+    remote = f'leafnodes {{remotes: [{{url: "nats-leaf://{HOST}:{hub.leaf_port}"}}]}}\njetstream {{domain: leaf}}'
     leaf = native_server(twin_version, config=remote).start()
     peer = await raw_peer(leaf.url)
     await peer.create_stream(name="S", subjects=["s.>"])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nats_conformance.native_servers import NativeServer, free_port
-from nats_conformance.native_servers.native_server import HOST
+from nats_conformance.native_servers import NativeServer
+from nats_conformance.native_servers.native_server import HOST, LEAF_LISTENER
 from tests.live.commands import command_here
 from tests.live.creation_times import CHANGE_IT, change_creation_time
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -348,25 +348,31 @@ async def test_exports_that_are_missing_or_taken_away(
         await watched(server.url)
 
 
-async def leaf_of(
-    hub: NativeServer, version: str, native_server: Servers, raw_peer: OpenPeer, port: int
-) -> tuple[NativeServer, RawPeer]:
-    remote = f'leafnodes {{remotes: [{{url: "nats-leaf://{HOST}:{port}"}}]}}\njetstream {{domain: leaf}}'
-    leaf = native_server(version, config=remote).start()
+async def hub_and_leaf(
+    version: str, native_server: Servers, raw_peer: OpenPeer
+) -> tuple[NativeServer, NativeServer, RawPeer]:
+    """A hub with a stream of ten messages, its leaf with a mirror that has them, and a connection to the leaf."""
+    hub = native_server(version, config=f"leafnodes {{{LEAF_LISTENER}}}\njetstream {{domain: hub}}").start()
+    leaf = native_server(version, config=leaf_config(hub)).start()
     at_source = await raw_peer(hub.url)
     await at_source.create_stream(name="S", subjects=["S.>"])
     await publish(at_source, "S", 10)
     peer = await raw_peer(leaf.url)
     await peer.create_stream(name="T", mirror={"name": "S", "external": {"api": "$JS.hub.API"}})
     await until(lambda: holds(peer, "T", 10))
-    return leaf, peer
+    return hub, leaf, peer
+
+
+def leaf_config(hub: NativeServer, more: str = "") -> str:
+    remote = f'url: "nats-leaf://{HOST}:{hub.leaf_port}"{more}'
+    return f"leafnodes {{remotes: [{{{remote}}}]}}\njetstream {{domain: leaf}}"
+
+
+DENIED = ', deny_exports: ["$JS.hub.API.>"]'
 
 
 async def test_a_leaf_that_lost_its_hub(newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
-    port = free_port()
-    config = f'leafnodes {{listen: "{HOST}:{port}"}}\njetstream {{domain: hub}}'
-    hub = native_server(newest_version, config=config).start()
-    leaf, _ = await leaf_of(hub, newest_version, native_server, raw_peer, port)
+    hub, leaf, _ = await hub_and_leaf(newest_version, native_server, raw_peer)
     assert (await watched(leaf.url))["T"]["missing"] == 0
     hub.stop()
     assert await stalled(leaf.url, "T") == ["leaf_away"]
@@ -375,14 +381,8 @@ async def test_a_leaf_that_lost_its_hub(newest_version: str, native_server: Serv
 async def test_permissions_of_a_leaf_that_were_taken_away(
     newest_version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
-    port = free_port()
-    plain = f'leafnodes {{listen: "{HOST}:{port}"}}\njetstream {{domain: hub}}'
-    hub = native_server(newest_version, config=plain).start()
-    leaf, _ = await leaf_of(hub, newest_version, native_server, raw_peer, port)
-    leaf.config = (
-        f'leafnodes {{remotes: [{{url: "nats-leaf://{HOST}:{port}", deny_exports: ["$JS.hub.API.>"]}}]}}\n'
-        "jetstream {domain: leaf}"
-    )
+    hub, leaf, _ = await hub_and_leaf(newest_version, native_server, raw_peer)
+    leaf.config = leaf_config(hub, DENIED)
     await asyncio.to_thread(leaf.restart)
     await publish(await raw_peer(hub.url), "S", 5)
     assert await stalled(leaf.url, "T") == ["leaf_away"]

@@ -21,8 +21,7 @@ from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.client.connection import open_connection
 from nats_bridge.kinds.watching.request_rate import RequestRate
 from nats_bridge.kinds.watching.watch import Watch
-from nats_conformance.native_servers import NativeCluster, NativeServer, free_port
-from nats_conformance.native_servers.native_server import HOST
+from nats_conformance.native_servers import NativeCluster, NativeServer
 from tests.live.commands import command_here
 from tests.live.observing.alert_rules import Look, fires
 from tests.live.observing.metrics_endpoint import scrape
@@ -34,12 +33,14 @@ from tests.live.until import until
 from tests.live.watching.test_watch import (
     API_EXPORT,
     DELIVER_EXPORT,
+    DENIED,
     EXTERNAL,
     FC_EXPORT,
     IMPORTS,
     accounts,
     holds,
-    leaf_of,
+    hub_and_leaf,
+    leaf_config,
     publish,
 )
 
@@ -186,10 +187,7 @@ async def test_exports_that_are_taken_away(version: str, native_server: Servers,
 async def test_a_leaf_whose_hub_stops_and_whose_permissions_go(
     version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
-    port = free_port()
-    config = f'leafnodes {{listen: "{HOST}:{port}"}}\njetstream {{domain: hub}}'
-    hub = native_server(version, config=config).start()
-    leaf, _ = await leaf_of(hub, version, native_server, raw_peer, port)
+    hub, leaf, _ = await hub_and_leaf(version, native_server, raw_peer)
     async with watching(leaf.url) as here:
         await here.is_complete("T")
         await asyncio.to_thread(hub.stop)
@@ -197,10 +195,7 @@ async def test_a_leaf_whose_hub_stops_and_whose_permissions_go(
         assert copy["missing"] is None
         await asyncio.to_thread(hub.start)
         await here.is_complete("T")
-        leaf.config = (
-            f'leafnodes {{remotes: [{{url: "nats-leaf://{HOST}:{port}", deny_exports: ["$JS.hub.API.>"]}}]}}\n'
-            "jetstream {domain: leaf}"
-        )
+        leaf.config = leaf_config(hub, DENIED)
         await asyncio.to_thread(leaf.restart)
         await publish(await raw_peer(hub.url), "S", 5)
         await here.stalls("T", "leaf_away")
