@@ -61,13 +61,13 @@ class Queue(Copies):
         """How many messages the source holds."""
         return int((await self.peer.api(f"STREAM.INFO.{self.name}"))["state"]["messages"])
 
-    async def drained(self) -> None:
-        """Wait until the source holds nothing."""
+    async def drained(self, left: int = 0) -> None:
+        """Wait until the source holds only so many messages: a server removes them behind an acknowledgement."""
 
-        async def empty() -> bool:
-            return not await self.left()
+        async def removed() -> bool:
+            return await self.left() == left
 
-        await until(empty)
+        await until(removed)
 
     async def pending(self, consumer: str, wanted: int) -> bool:
         """Whether so many messages of a consumer are without an acknowledgement."""
@@ -232,19 +232,32 @@ async def test_what_is_stored_and_not_acknowledged_is_not_copied_again(
 @pytest.mark.usefixtures("quick_heartbeats")
 @pytest.mark.parametrize("retention", RETENTIONS)
 async def test_a_consumer_that_is_deleted_is_recreated(
-    retention: str, version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    retention: str,
+    version: str,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A work queue keeps what arrives without a consumer; an interest stream does not, and that is counted."""
     url = await servers.url(version)
     here = await Queue.make(await raw_peer(url), unique_name("deleted"), source={"retention": retention})
+    create, has_arrived = RuleConsumer.create, asyncio.Event()
+
+    async def create_late(consumer: RuleConsumer, handled: int) -> None:
+        await has_arrived.wait()
+        await create(consumer, handled)
+
     async with running(settings_for(url, here.rule())) as bridge:
         for number in range(3):
             await here.peer.store(f"{here.name}.x".encode(), b"%d" % number)
         await here.holds(3)
         await here.drained()
+        monkeypatch.setattr(RuleConsumer, "create", create_late)
         await here.peer.api(f"CONSUMER.DELETE.{here.name}.{here.consumers_of()[0]}")
         for number in range(3, 7):
             await here.peer.store(f"{here.name}.x".encode(), b"%d" % number)
+        has_arrived.set()
         counters = bridge.runs[0].counters
         await until(lambda: counters.as_dict()["recreated_consumers"] == 1)
         await until(lambda: bridge.runs[0].ready)
@@ -318,7 +331,7 @@ async def test_a_message_is_acknowledged_when_its_dead_letter_is_stored(
         await here.peer.store(f"{here.name}.x".encode(), payload)
     dead = f"dead{here.name}"
     assert f"'{dead}', where" in str(await failure_of(settings_for(url, here.rule(on_rejected={"skip": dead}))))
-    assert await here.left() == 2  # no stream has taken the dead letter
+    await here.drained(left=2)  # no stream has taken the dead letter
     await here.peer.create_stream(name=dead, subjects=[dead])
     async with running(settings_for(url, here.rule(on_rejected={"skip": dead}))):
         await here.holds(2)
@@ -362,7 +375,7 @@ async def test_what_a_full_target_does_not_take_stays_in_the_work_queue(
         counters = bridge.runs[0].counters
         await until(lambda: counters.as_dict()["waits"] == 1)
         await until(lambda: counters.as_dict()["acknowledged"] == 10)
-        assert await here.left() == 20
+        await here.drained(left=20)
         config = {"name": here.target, "subjects": [f"{here.target}.>"], "discard": "new"}
         await here.target_peer.api(f"STREAM.UPDATE.{here.target}", config)
         await here.holds(30)
@@ -438,6 +451,8 @@ async def test_an_edited_entry_resumes_where_its_former_consumer_is(
         await here.holds(2)
         await until(lambda: bridge.runs[0].counters.as_dict()["acknowledged"] == 2)
     (former,) = here.consumers_of(*before)
+    await until(lambda: here.pending(former, 0))
+    await here.drained(left=2 if retention == "interest" else 0)
     if how in ("renamed", "moving") and (retention == "interest" or how == "renamed"):
         former = await _recreated(here, former, "_moving" if how == "moving" else "")
     await here.put("a", b"3")
