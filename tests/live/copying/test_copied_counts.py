@@ -6,14 +6,21 @@ from typing import Any
 
 import pytest
 
+from nats_bridge.kinds.copying.writing import publisher
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import Name, SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.tiers import by_turns, with_all
-from tests.live.until import until
+from tests.live.until import LIMIT, until
 
 VERSIONS = ["2.9.10", *with_all("2.10.27"), "2.15.3"]
+
+
+@pytest.fixture(autouse=True)
+def _no_answer_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second round would count what it reads again."""
+    monkeypatch.setattr(publisher, "ANSWER", LIMIT)
 
 
 async def _store(peer: RawPeer, stream: str, ids: range) -> None:
@@ -73,17 +80,22 @@ async def test_ids_that_repeat_in_a_recreated_source(
     version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(version)
-    here = await Copies.make(await raw_peer(url), unique_name("counts"))
-    await _store(here.peer, here.name, range(100))
-    async with running(settings_for(url, here.rule(on_recreated="restart"))) as bridge:
-        await here.holds(100)
-        await here.peer.api(f"STREAM.DELETE.{here.name}")
-        await here.peer.create_stream(name=here.name, subjects=[f"{here.name}.>"])
+    for _ in range(5):
+        here = await Copies.make(await raw_peer(url), unique_name("counts"))
         await _store(here.peer, here.name, range(100))
-        assert await _sums_to(bridge, 200) == (100, 100)
-        await _store(here.peer, here.name, range(100, 150))
-        assert await _sums_to(bridge, 250) == (150, 100)
-        await here.holds(150)
+        async with running(settings_for(url, here.rule(on_recreated="restart"))) as bridge:
+            await here.holds(100)
+            await here.peer.api(f"STREAM.DELETE.{here.name}")
+            created = await here.peer.create_stream(name=here.name, subjects=[f"{here.name}.>"])
+            if created["state"]["messages"]:
+                continue  # a server that creates a consumer while it deletes a stream can keep them (2.10.27, 2.15.3)
+            await _store(here.peer, here.name, range(100))
+            assert await _sums_to(bridge, 200) == (100, 100)
+            await _store(here.peer, here.name, range(100, 150))
+            assert await _sums_to(bridge, 250) == (150, 100)
+            await here.holds(150)
+            return
+    pytest.fail("each new source had the messages of the deleted one")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
