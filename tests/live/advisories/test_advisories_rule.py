@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -543,6 +544,10 @@ async def captured(peer: RawPeer, name: str) -> dict[str, Any]:
     return dead_letters(name, captured_by=f"{name}adv")
 
 
+async def has_acknowledged_all(peer: RawPeer, stream: str, name: str) -> bool:
+    return bool((await peer.api(f"CONSUMER.INFO.{stream}.{name}"))["num_ack_pending"] == 0)
+
+
 async def test_captured_advisories_are_not_missed_while_no_sidecar_runs(
     twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
@@ -559,8 +564,7 @@ async def test_captured_advisories_are_not_missed_while_no_sidecar_runs(
             found = await letters(peer, f"{name}", already)
             assert sorted(int(letter.payload) for letter in found) == list(range(already))
             await until(lambda bridge=bridge: not bridge.runs[0].has_work)  # type: ignore[misc]
-        pending = (await peer.api(f"CONSUMER.INFO.{name}adv.nats-bridge_{name}"))["num_ack_pending"]
-        assert pending == 0
+        await until(partial(has_acknowledged_all, peer, f"{name}adv", f"nats-bridge_{name}"))
         if already < 100:
             for reply in await pull(peer, name, "worker", 30):
                 peer.publish(reply, b"+TERM")

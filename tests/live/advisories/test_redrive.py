@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -375,7 +376,8 @@ async def test_kill_9_at_any_moment(
         process = await redriving_process(url, here.letters)
         least = LETTERS + LETTERS * kill // (KILLS_9 + 2)
         await until(lambda least=least: holds(here.peer, here.name, least))  # type: ignore[misc]
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):  # it was faster than this test
+            process.kill()
         await process.communicate()
     process = await redriving_process(url, here.letters)
     out, err = await process.communicate()
@@ -392,7 +394,7 @@ async def test_a_signal_finishes_what_is_in_flight_and_the_next_one_resumes(
     await here.given_up(20)
     for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
         before = len(await here.messages())
-        process = await redriving_process(url, here.letters, "--rate", "5")
+        process = await redriving_process(url, here.letters, "--rate", "1")
         await until(lambda before=before: holds(here.peer, here.name, before + 1))  # type: ignore[misc]
         process.send_signal(number)
         async with asyncio.timeout(LIMIT):
