@@ -91,7 +91,7 @@ async def test_a_signal_ends_the_servers_and_judges_what_was_played(number: sign
     )
     history = tmp_path / "history.jsonl"
     await until(lambda: history.exists() and b'"case"' in history.read_bytes())
-    assert len(of_session(process.pid)) == 2, "the command and its server"
+    assert len(of_session(process.pid)) >= 2, "the command and its servers, of which cases can have their own"
     process.send_signal(number)
     async with asyncio.timeout(LIMIT):
         out, _ = await process.communicate()

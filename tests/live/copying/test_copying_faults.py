@@ -281,7 +281,7 @@ async def test_an_idle_rule_notices_that_its_target_was_deleted(
         await here.peer.api(f"STREAM.DELETE.{here.target}")
         if not at_once:
             await until(lambda: not run.ready and "to exist" in str(run.waiting_for))
-        await here.peer.api(f"STREAM.CREATE.{here.target}", config)
+        await here.peer.create_stream(**config)
         await here.holds(7)
         await until(lambda: run.ready)
     await here.are_exact()

@@ -14,7 +14,7 @@ from nats_bridge.app.preflight import check_server
 from tests.live.copying.test_copying_kv import bucket
 from tests.live.shared_servers import Servers
 from tests.live.sidecars import running, settings_for
-from tests.live.until import until
+from tests.live.until import LIMIT, until
 
 Connect = Callable[..., Any]
 KEYS = 9
@@ -78,7 +78,7 @@ async def test_two_way_copies_are_refused_and_would_swap_what_is_written_at_once
         refused = await check_server(settings_for(server.url, one_way("west", "east"), one_way("east", "west")), None)
         assert [(finding.ok, finding.code) for finding in refused] == [(False, "loop")] * 2
 
-        jetstream = client.jetstream()
+        jetstream = client.jetstream(timeout=LIMIT)
         await jetstream.publish("$KV.west.key", b"a", headers={"Written": "west"})
         await jetstream.publish("$KV.east.key", b"b", headers={"Written": "east"})
 

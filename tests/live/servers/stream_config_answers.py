@@ -19,7 +19,7 @@ async def ask(server: NativeServer, cases: Sequence[dict[str, Any]]) -> list[dic
     ``text`` of one, in which lone surrogates stand for bytes that are not UTF-8.
     """
     client = Client()
-    await client.connect(server.url)
+    await client.connect(server.url, connect_timeout=int(LIMIT))
     try:
         return [await _answer(client, case) for case in cases]
     finally:

@@ -64,7 +64,7 @@ async def test_a_connection_that_is_lost_while_it_is_closed_is_closed(servers: S
         async def on_closed(closed: asyncio.Event = closed) -> None:
             closed.set()
 
-        await client.connect(url, closed_cb=on_closed)
+        await client.connect(url, closed_cb=on_closed, connect_timeout=int(LIMIT))
         await client.flush()
         closing = asyncio.create_task(client.close())
         for _ in range(moment):
@@ -84,7 +84,8 @@ async def test_subscriptions_survive_a_server_restart(native_server: Servers) ->
         async def on_back() -> None:
             back.set()
 
-        await client.connect(server.url, reconnected_cb=on_back, reconnect_time_wait=0, max_reconnect_attempts=-1)
+        patience = {"connect_timeout": int(LIMIT), "reconnect_time_wait": 0, "max_reconnect_attempts": -1}
+        await client.connect(server.url, reconnected_cb=on_back, **patience)
         arrived: list[Delivered] = []
         came = asyncio.Event()
 
@@ -280,7 +281,7 @@ async def test_what_cannot_be_read_ends_the_connection(
         ended.set()
 
     try:
-        await reader.connect(url, allow_reconnect=False, closed_cb=on_end)
+        await reader.connect(url, allow_reconnect=False, closed_cb=on_end, connect_timeout=int(LIMIT))
         await reader.subscribe_batches(f"to{name}.>", lambda _: None, lambda *_: None)
         await reader.flush()
         await peer.store(f"{name}.x".encode())
