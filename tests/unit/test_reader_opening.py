@@ -33,7 +33,7 @@ async def test_an_interrupted_opening_leaves_no_task() -> None:
     client = SimpleNamespace(is_connected=True, subscribe_batches=subscribed, new_inbox=lambda: "_INBOX.a")
     plan = SimpleNamespace(rule="rule", stream="S", position="none", filters=(), work_queue=False, direct=False)
     consumer = SimpleNamespace(plan=plan, name="c", inbox="", begins=None, fence=ALWAYS_OPEN)
-    listening = {"on_disconnect": lambda _: None, "forget": lambda _: None}
+    listening = {"on_disconnect": lambda _: None, "forget": lambda _: None, "is_lost_since": lambda _: False}
     connection = SimpleNamespace(client=client, name="default", losses=0, api=SimpleNamespace(), **listening)
     reader = NeverBegun(
         cast(Any, connection), cast(Any, consumer), cast(Any, SimpleNamespace()), CopyCounters(), lambda _: None

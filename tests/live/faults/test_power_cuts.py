@@ -209,7 +209,7 @@ async def test_the_source_of_copies(
                 assert bridge.supervisors[0].counters()["shorter_streams"] == 1
 
 
-async def test_a_lost_end_counts_if_its_successors_are_deleted_before_the_next_round(
+async def test_a_lost_end_counts_if_later_messages_are_deleted_before_a_round(
     newest_version: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
     """The reader notices it, while the target does not answer. Afterwards the source does not show it."""

@@ -9,8 +9,8 @@ The idea: each round asks five questions, in this order.
 1. Is the source the stream that the copies were made of (`entry_streams`)? If not, it is copied from its start, or the
    rule stops (`on_recreated`).
 2. Is the target the stream that the previous round wrote to, does it still hold the confirmed messages, and has the
-   source not lost the last message read? If so, everything up to the confirmed position is stored, even if it was
-   removed since, and only copies after it are compared (`comparing`).
+   source not lost the last message read or the newest copied one? If so, everything up to the confirmed position is
+   stored, even if it was removed since, and only copies after it are compared (`comparing`).
 3. Does the target hold any copies? If not, the entry begins where a server would (`_first_position`): at a configured
    sequence, at a configured time or that of the target's last message if it is later, or else with the first message.
 4. Was the target recreated since the previous round, or did it lose all its messages, perhaps before this process
@@ -52,7 +52,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
@@ -62,15 +62,17 @@ import structlog
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.settled_stream import settled_stream
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp, Verdict
-from nats_bridge.consuming.lost_end import intact_until
+from nats_bridge.consuming.lost_end import intact_until, time_before
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.position.comparing import (
     NEWEST,
     Resume,
+    SourceMessage,
     compared_after_confirmed,
     compared_copies,
     compared_entry,
+    is_of,
     selected_between,
     superseded,
 )
@@ -158,7 +160,7 @@ class Resuming:
             self.decide_about_recreated(streams.created)
             return Resume(0)
         source_lost = self.source_shortened or await self._source_lacks_read(streams)
-        if confirmed.sequence and not source_lost:
+        if confirmed.sequence and not source_lost and await _source_holds(streams, tail.copies):
             # The target is unchanged, so confirmed messages are stored, or were removed after that.
             resume = await compared_after_confirmed(confirmed.sequence, streams, tail, self._reported)
             self._reported = resume.missing_sequences
@@ -471,6 +473,25 @@ class Resuming:
                 f" '{plan.stream}' holds copies of the old one: set on_recreated: restart to copy it from its start"
             )
         self._log.warning("copying.source_recreated", created=created, meaning="copied from its start")
+
+
+async def _source_holds(streams: EntryStreams, copies: Sequence[StoredCopy]) -> bool:
+    """Return whether the source still has the newest copied message, and not another one in its place.
+
+    If that message was removed, perhaps as another one, the newest message before it must not be younger.
+    """
+    newest = max(copies, default=None, key=lambda copy: copy.record.sequence)
+    if newest is None:
+        return True
+    source, sequence = streams.source, newest.record.sequence
+    message = await source.api.stored_message(source.stream, sequence)
+    if message is None:
+        copy_id, reaches = newest.copy_id, sequence <= streams.source_last
+        return reaches and (
+            copy_id is None or await time_before(source.api, source.stream, sequence) <= copy_id.time_ns
+        )
+    message_id = header_block.read(message.header_block, b"Nats-Msg-Id")
+    return is_of(newest, SourceMessage(message.time_ns, newest.subject, message_id))
 
 
 async def _last_of_source(streams: EntryStreams, handled: int) -> int:
