@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Self, TypeAlias
 
 import nats.errors
@@ -74,6 +74,11 @@ class RawPeer:
                 await asyncio.sleep(0.02)
         assert "error" not in answer, answer
         return answer
+
+    async def delete_messages(self, stream: str, sequences: Iterable[int]) -> None:
+        """Delete messages that the stream holds."""
+        for sequence in sequences:
+            assert (await self.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence}))["success"]
 
     async def recreate_stream(self, name: str) -> None:
         """Delete a stream, and create it as it was configured, with nothing in it."""

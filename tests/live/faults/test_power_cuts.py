@@ -90,8 +90,7 @@ async def test_a_deleted_message_under_the_sequence_of_the_last_lost_one(
     """Then nothing is left to compare with the last message read, and the ones before it show the loss."""
     async with _half_lost(delivery, MORE, version, native_server, enduring_peer) as (here, power, bridge):
         deleted, end = range(KEPT + LOST - 2, KEPT + LOST + 3), KEPT + MORE
-        for sequence in deleted:
-            assert (await here.peer.api("STREAM.MSG.DELETE.S", {"seq": sequence}))["success"]
+        await here.peer.delete_messages("S", deleted)
         power.back()
         await here.bridged.count(KEPT + LOST + MORE - len(deleted))
         again = [sequence for sequence in range(KEPT + 1, end + 1) if sequence not in deleted]
@@ -200,8 +199,7 @@ async def test_the_source_of_copies(
             async with running(settings_for(target.url, rule, connections=connections)) as bridge:
                 await _lose_half(power, store, _answered(here, bridge))
                 await store(KEPT + LOST + 1, following)
-                for sequence in deleted:
-                    assert (await peer.api("STREAM.MSG.DELETE.S", {"seq": sequence}))["success"]
+                await peer.delete_messages("S", deleted)
                 power.back()
                 await here.holds(END + following - len(deleted))
                 again = [sequence for sequence in range(KEPT + 1, KEPT + following + 1) if sequence not in deleted]
@@ -226,8 +224,7 @@ async def test_a_lost_end_counts_if_later_messages_are_deleted_before_a_round(
                 wire.fall_silent()
                 power.back()
                 await until(lambda: bridge.supervisors[0].counters()["shorter_streams"] == 1)
-                for sequence in range(KEPT + 1, END + 1):
-                    assert (await peer.api("STREAM.MSG.DELETE.S", {"seq": sequence}))["success"]
+                await peer.delete_messages("S", range(KEPT + 1, END + 1))
                 wire.speak_again()
                 await here.holds(KEPT + MORE)
                 assert await here.source_sequences() == list(range(1, KEPT + MORE + 1))

@@ -1,4 +1,4 @@
-"""What an observer of a whole run counts as a wrong `Nats-Last-Sequence`."""
+"""An observer of a whole run judges each `Nats-Last-Sequence`, unless a fault hid a removal."""
 
 import pytest
 
