@@ -193,8 +193,7 @@ async def test_a_consumer_continues_with_the_next_message(
 ) -> None:
     here: Scene = await scene(kind, await servers.url(twin_version))
     await here.publish(20)
-    for gone in (1, 8, 9):
-        assert (await here.peer.api(f"STREAM.MSG.DELETE.{here.name}", {"seq": gone}))["success"]
+    await here.peer.delete_messages(here.name, (1, 8, 9))
     await here.copied(20)
     await here.consumer("plain", 5, [0, 1, 2, 3, 4])  # 2 to 6
     await here.consumer("holes", 8, [0, 2, 3, 7])  # 2 to 11 without 8 and 9
@@ -222,7 +221,7 @@ async def test_sequences_that_a_rule_keeps(
 ) -> None:
     here: Scene = await scene("keep", await servers.url(newest_version))
     await here.publish(10)
-    assert (await here.peer.api(f"STREAM.MSG.DELETE.{here.name}", {"seq": 6}))["success"]
+    await here.peer.delete_messages(here.name, [6])
     await here.copied(10)
     await here.consumer("plain", 5, [0, 1, 2, 3, 4])
     assert (await here.planned())["plain"]["begins"] == 6
@@ -308,7 +307,7 @@ async def test_a_copy_that_is_behind(newest_version: str, servers: SharedServers
     await here.consumer("ahead", 8, list(range(8)))
     await here.consumer("some", 0, [], filter_subject=f"{here.name}.b.*")
     # Deleted in the target by a client: gone there, whatever the records say.
-    assert (await here.target_peer.api(f"STREAM.MSG.DELETE.{here.target}", {"seq": 4}))["success"]
+    await here.target_peer.delete_messages(here.target, [4])
     planned = await here.planned(code=1)
     assert planned["ahead"]["acknowledged_and_not_arrived"] == [[7, 8]]
     assert planned["ahead"]["not_acknowledged_and_not_arrived"] == [[9, 10]]
